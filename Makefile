@@ -1,0 +1,42 @@
+# `make demo` and `make test` do everything from an empty machine with Python, make and git.
+PYTHON ?= python3
+BIN    := .venv/bin
+READY  := .venv/.ready
+
+# Linux and Windows wheels on the public index carry CUDA; the CPU build has an index of its own.
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+
+.PHONY: help install demo test lint format clean
+
+help: ## show what can be made
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
+
+install: $(READY) ## create .venv and install everything, exact versions
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Python 3.11 or newer is needed; name it with: make PYTHON=/path/to/python3"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "installing torch (CPU build) and the rest; about 700 MB the first time"
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch 2>/dev/null \
+	  || $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --extra-index-url $(TORCH_INDEX) torch
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $(READY)
+
+demo: $(READY) ## train with and without attack and defence; a table and two pictures
+	$(BIN)/tesseract-fl demo
+
+test: $(READY) ## run the tests
+	$(BIN)/pytest -n auto
+
+lint: $(READY) ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(READY) ## let ruff rewrite
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## remove the environment and caches
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,88 @@
+"""States and models on disk: safetensors with a JSON header, written atomically, never pickled."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from tesseract_fl.types import CheckpointError
+
+Arrays = dict[str, np.ndarray[Any, Any]]
+S = TypeVar("S")
+_FORMAT = "tesseract-fl/1"
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """A reader, or a process that starts after a kill, sees the old content or the new, never a part."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    with temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def write(path: Path, arrays: Arrays, meta: Mapping[str, Any]) -> None:
+    header = {"format": _FORMAT, "meta": json.dumps(meta)}
+    contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    write_atomically(path, save(contiguous, metadata=header))
+
+
+def read(path: Path) -> tuple[Arrays, dict[str, Any]]:
+    try:
+        with safe_open(path, framework="numpy") as file:
+            header = file.metadata() or {}
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        if header.get("format") != _FORMAT:
+            raise CheckpointError(f"{path} was not written by this version of tesseract-fl")
+        return arrays, json.loads(header["meta"])
+    except FileNotFoundError as error:
+        raise CheckpointError(f"there is no checkpoint at {path}") from error
+    except (SafetensorError, OSError, ValueError, KeyError) as error:
+        raise CheckpointError(f"{path} is damaged or not a checkpoint: {error}") from error
+
+
+def pack(state: Any, prefix: str = "") -> tuple[Arrays, dict[str, Any]]:
+    """Take a state dataclass apart into arrays and JSON-able values; `unpack` undoes it."""
+    arrays: Arrays = {}
+    meta: dict[str, Any] = {}
+    for field in dataclasses.fields(state):
+        key, value = prefix + field.name, getattr(state, field.name)
+        if isinstance(value, np.ndarray):
+            arrays[key] = value
+        elif dataclasses.is_dataclass(value):
+            inner_arrays, inner_meta = pack(value, f"{key}.")
+            arrays |= inner_arrays
+            meta |= inner_meta
+        elif isinstance(value, Mapping) and any(isinstance(item, np.ndarray) for item in value.values()):
+            arrays |= {f"{key}/{name}": array for name, array in value.items()}
+            meta[key] = list(value)
+        else:
+            meta[key] = value
+    return arrays, meta
+
+
+def unpack(template: S, arrays: Arrays, meta: Mapping[str, Any], prefix: str = "") -> S:
+    """Put a state together again; `template` is any state of the same rule, such as its first."""
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(template):  # type: ignore[arg-type]
+        key, like = prefix + field.name, getattr(template, field.name)
+        if dataclasses.is_dataclass(like):
+            values[field.name] = unpack(like, arrays, meta, f"{key}.")
+        elif key in arrays:
+            values[field.name] = arrays[key]
+        elif key not in meta:
+            raise CheckpointError(f"the stored state has no {key!r}: it belongs to another rule")
+        elif isinstance(like, Mapping) and isinstance(meta[key], list):
+            values[field.name] = {name: arrays[f"{key}/{name}"] for name in meta[key]}
+        else:
+            values[field.name] = meta[key]
+    return type(template)(**values)

@@ -1,0 +1,47 @@
+"""`tesseract-fl list`: what there is, by name."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import click
+
+KINDS = ("rules", "attacks", "data", "partitions", "models")
+
+
+@click.command("list")
+@click.argument("kind", type=click.Choice(KINDS))
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable output.")
+def command(kind: str, as_json: bool) -> None:
+    """Name every rule, attack, data set, partition or model, each in one line."""
+    from tesseract_fl import registry
+
+    entries = []
+    for name in registry.table(kind):
+        cls = registry.lookup(kind, name)
+        text = (cls.__doc__ or "").strip().splitlines()
+        entries.append({"name": name, "summary": text[0] if text else "", "parameters": _parameters(cls)})
+    if as_json:
+        click.echo(json.dumps(entries, indent=2))
+        return
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column(kind, no_wrap=True, style="cyan")
+    table.add_column("what it does")
+    table.add_column("parameters")
+    for entry in entries:
+        parameters = ", ".join(f"{key}={value}" for key, value in entry["parameters"].items())
+        table.add_row(entry["name"], escape(entry["summary"]), escape(parameters))
+    Console().print(table)
+
+
+def _parameters(cls: type[Any]) -> dict[str, Any]:
+    missing = dataclasses.MISSING
+    return {
+        field.name: None if field.default is missing else field.default for field in dataclasses.fields(cls)
+    }

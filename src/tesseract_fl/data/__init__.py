@@ -1,0 +1,1 @@
+"""Data sets, one reader each, and how they are dealt out to clients."""

@@ -1,0 +1,1 @@
+"""Prepared experiments: what to run, and with which settings."""

@@ -1,0 +1,196 @@
+"""What may enter a round: each bad update is turned away with a reason, and the round goes on.
+
+| code              | why an update is turned away                                              |
+|-------------------|---------------------------------------------------------------------------|
+| `empty`           | nothing was sent, or no array in it                                       |
+| `missing_array`   | an array of the model is not there                                        |
+| `unknown_array`   | an array that the model does not have                                     |
+| `not_an_array`    | something that is not a numeric array                                     |
+| `wrong_shape`     | another shape than the model's; nothing is ever broadcast                 |
+| `wrong_dtype`     | another dtype than the model's                                            |
+| `not_finite`      | NaN or infinite values                                                    |
+| `bad_samples`     | a sample count that is not a positive finite number                       |
+| `norm_too_large`  | a norm above `max_norm_ratio` × the round's median norm                   |
+| `duplicate_id`    | this client already has an update in this round: the first one counts     |
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from tesseract_fl.kernels import squared_norms
+from tesseract_fl.layout import Layout
+from tesseract_fl.types import ClientId, ConfigError, Floats, Matrix, QuorumError, Rejection, Updates
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """What one client sent, as it came: nothing in it is believed yet.
+
+    A client that claims no sample count (None) counts as the median of those that do.
+    """
+
+    client: ClientId
+    arrays: Any
+    samples: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gate:
+    """Turns what clients sent into `Updates`.
+
+    `quorum`: fewer admitted updates than this skip the round. `max_norm_ratio`: the largest norm allowed,
+    as a multiple of the round's median; None allows any. `max_sample_ratio`: a claimed sample count above
+    this multiple of the round's median is reduced to it; None believes any.
+
+    >>> good, bad = np.ones((1, 3), np.float32), np.full((1, 3), np.nan, np.float32)
+    >>> updates = Gate().screen(np.concatenate([good, bad]), ["a", "b"], round=1)
+    >>> updates.ids, updates.rejected[0].code
+    (('a',), 'not_finite')
+    """
+
+    quorum: int = 1
+    max_norm_ratio: float | None = None
+    max_sample_ratio: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.quorum < 1:
+            raise ConfigError(f"gate: quorum must be at least 1, got {self.quorum}")
+        for name in ("max_norm_ratio", "max_sample_ratio"):
+            ratio = getattr(self, name)
+            if ratio is not None and not 1 <= ratio < math.inf:
+                raise ConfigError(f"gate: {name} must be a finite number of at least 1, got {ratio}")
+
+    def collect(
+        self,
+        submissions: Iterable[Submission],
+        layout: Layout,
+        *,
+        round: int,
+        base: Floats | None = None,
+    ) -> Updates:
+        """Check what was sent against the global model's layout, flatten it, then `screen` the values.
+
+        With `base`, the flat global model, clients send weights, and the update is what they changed.
+        """
+        sent = list(submissions)
+        matrix = np.empty((len(sent), layout.d), np.float32)
+        ids: list[ClientId] = []
+        samples: list[Any] = []
+        rejected: list[Rejection] = []
+        for submission in sent:
+            defect = _structural_defect(submission.arrays, layout)
+            if defect is not None:
+                rejected.append(Rejection(submission.client, *defect))
+                continue
+            with np.errstate(invalid="ignore", over="ignore"):
+                row = layout.flatten(submission.arrays, out=matrix[len(ids)])
+                if base is not None:
+                    row -= base
+            ids.append(submission.client)
+            samples.append(submission.samples)
+        return self.screen(matrix[: len(ids)], ids, round=round, samples=samples, rejected=rejected)
+
+    def screen(
+        self,
+        matrix: Matrix,
+        ids: Sequence[ClientId],
+        *,
+        round: int,
+        samples: Sequence[Any] | None = None,
+        rejected: Sequence[Rejection] = (),
+    ) -> Updates:
+        """Check the values of updates that already are rows, and see whether enough of them remain."""
+        claims = [None] * len(ids) if samples is None else samples
+        refused: list[Rejection] = list(rejected)
+        keep = np.zeros(len(ids), np.bool_)
+        admitted: set[ClientId] = set()
+        squared = squared_norms(matrix)
+        limit = self._norm_limit(squared)
+        for i, client in enumerate(ids):
+            defect = _value_defect(squared[i], limit, claims[i])
+            if defect is None and client in admitted:
+                defect = ("duplicate_id", "this client already has an update in this round")
+            if defect is None:
+                keep[i] = True
+                admitted.add(client)
+            else:
+                refused.append(Rejection(client, *defect))
+        if len(admitted) < self.quorum:
+            raise QuorumError(
+                f"round {round}: {len(admitted)} updates were admitted and {len(refused)} turned away "
+                f"({_counts(refused)}), but the quorum is {self.quorum}. The model is kept. "
+                "Ask more clients, or lower gate.quorum if this many are enough"
+            )
+        return Updates(
+            matrix=matrix if keep.all() else matrix[keep],
+            ids=tuple(client for client, kept in zip(ids, keep, strict=True) if kept),
+            round=round,
+            samples=self._sample_counts([claim for claim, kept in zip(claims, keep, strict=True) if kept]),
+            rejected=tuple(refused),
+        )
+
+    def _norm_limit(self, squared: np.ndarray[Any, np.dtype[np.float64]]) -> float:
+        finite = squared[np.isfinite(squared)]
+        if self.max_norm_ratio is None or finite.size == 0:
+            return math.inf
+        return float(np.median(np.sqrt(finite))) * self.max_norm_ratio
+
+    def _sample_counts(self, claims: list[Any]) -> np.ndarray[Any, np.dtype[np.float64]] | None:
+        made = [float(claim) for claim in claims if claim is not None]
+        if not made:
+            return None
+        usual = float(np.median(made))
+        counts = np.array([usual if claim is None else float(claim) for claim in claims], np.float64)
+        if self.max_sample_ratio is not None:
+            counts = np.minimum(counts, usual * self.max_sample_ratio)
+        return counts
+
+
+def _structural_defect(arrays: Any, layout: Layout) -> tuple[str, str] | None:
+    if not isinstance(arrays, Mapping) or not arrays:
+        return "empty", f"expected {len(layout.slots)} named arrays, got {type(arrays).__name__} without any"
+    unknown = [str(name) for name in arrays if name not in {slot.name for slot in layout}]
+    if unknown:
+        return "unknown_array", f"the model has no array {unknown[0][:100]!r}"
+    for slot in layout:
+        if slot.name not in arrays:
+            return "missing_array", f"{slot.name!r} was not sent"
+        array = arrays[slot.name]
+        if not isinstance(array, np.ndarray):
+            return "not_an_array", f"{slot.name!r} is {type(array).__name__}, not a numeric array"
+        if array.dtype != slot.dtype:
+            return "wrong_dtype", f"{slot.name!r} is {array.dtype}, the model has {slot.dtype}"
+        if array.shape != slot.shape:
+            return "wrong_shape", f"{slot.name!r} is {array.shape}, the model has {slot.shape}"
+    return None
+
+
+def _value_defect(squared: float, limit: float, claim: Any) -> tuple[str, str] | None:
+    if not math.isfinite(squared):
+        return "not_finite", "NaN or infinite values"
+    if math.sqrt(squared) > limit:
+        return "norm_too_large", f"norm {math.sqrt(squared):.3g}, the limit in this round was {limit:.3g}"
+    if claim is not None and not _is_count(claim):
+        return "bad_samples", f"sample count {str(claim)[:50]!r} is not a positive finite number"
+    return None
+
+
+def _is_count(claim: Any) -> bool:
+    if not isinstance(claim, Real) or isinstance(claim, bool):
+        return False
+    try:
+        return 0 < float(claim) < math.inf
+    except OverflowError:
+        return False
+
+
+def _counts(rejections: Sequence[Rejection]) -> str:
+    codes = [rejection.code for rejection in rejections]
+    return ", ".join(f"{codes.count(code)} {code}" for code in sorted(set(codes))) or "none"

@@ -1,0 +1,1 @@
+"""Models, and the flat vector in which a model's parameters live."""

@@ -1,0 +1,1 @@
+"""Tables and plots: they read results, they never run anything."""

@@ -1,0 +1,53 @@
+"""Reading a run directory back."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tesseract_fl.types import DataError, Float64s
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished or unfinished run, as its directory tells it."""
+
+    directory: Path
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        try:
+            return tomllib.loads((self.directory / "config.toml").read_text())
+        except (OSError, tomllib.TOMLDecodeError) as error:
+            raise DataError(f"{self.directory} is not a run directory: {error}") from error
+
+    @cached_property
+    def records(self) -> list[dict[str, Any]]:
+        """One record per round; a line that is being written while we read is left out."""
+        lines = (self.directory / "metrics.jsonl").read_text().split("\n")
+        return [json.loads(line) for line in lines[:-1]]
+
+    def accuracy(self) -> tuple[list[int], list[float]]:
+        """Rounds, and the test accuracy after them."""
+        points = [(record["round"], record["accuracy"]) for record in self.records if "accuracy" in record]
+        return [point[0] for point in points], [point[1] for point in points]
+
+    def weights(self) -> Float64s:
+        """Rounds × clients: what each contributed; NaN where a client took no part."""
+        table = np.full((len(self.records), int(self.config["clients"])), np.nan)
+        for row, record in zip(table, self.records, strict=True):
+            if record.get("weights") is not None:
+                row[[int(client) for client in record["clients"]]] = record["weights"]
+        return table
+
+    def malicious_weight(self) -> float:
+        """What the malicious clients weigh together in the last round that has weights."""
+        weights = [record for record in self.records if record.get("weights") is not None][-1]
+        ours = zip(weights["clients"], weights["weights"], strict=True)
+        return sum(weight for client, weight in ours if int(client) < self.config["malicious"])

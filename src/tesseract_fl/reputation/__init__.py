@@ -1,0 +1,1 @@
+"""Evidence about the clients of a round → reputation that lasts → weights."""

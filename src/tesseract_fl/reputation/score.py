@@ -1,0 +1,48 @@
+"""Reputation: how verdicts add up over rounds, and what a client then weighs. Pure functions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from tesseract_fl.types import Bools, ClientId, Cohort, Float64s
+
+Reputation = Mapping[ClientId, float]
+
+LARGEST = math.log(np.finfo(np.float32).max)  # exp of more than this is infinite in float32
+
+
+def judge(known: Reputation, cohort: Cohort, suspects: Bools, *, f: int, decay: float) -> dict[ClientId, float]:
+    """RS_i ← μ·RS_i − (1 − 2f/n) for suspects, RS_i ← μ·RS_i + 2f/n for the others.
+
+    A client seen for the first time starts from 0. Those whom the gate turned away are penalised like
+    suspects. All others keep their reputation. Where one grows past what exp can take, all are halved.
+
+    >>> cohort = Cohort(ids=("a", "b", "c", "d"), round=1)
+    >>> judge({"z": 1.0}, cohort, np.array([True, False, False, True]), f=1, decay=0.5)
+    {'z': 1.0, 'a': -0.5, 'b': 0.5, 'c': 0.5, 'd': -0.5}
+    """
+    reward = 2 * f / cohort.n
+    penalty = 1 - reward
+    judged = dict(known)
+    for client, suspect in zip(cohort.ids, suspects, strict=True):
+        judged[client] = decay * known.get(client, 0.0) + (-penalty if suspect else reward)
+    for client in {rejection.client for rejection in cohort.rejected} - set(cohort.ids):
+        judged[client] = decay * known.get(client, 0.0) - penalty
+    while max(judged.values()) > LARGEST:
+        judged = {client: score / 2 for client, score in judged.items()}
+    return judged
+
+
+def of(reputation: Reputation, cohort: Cohort) -> Float64s:
+    """The reputations of a round's clients, in row order."""
+    return np.array([reputation[client] for client in cohort.ids], np.float64)
+
+
+def softmax(scores: Float64s) -> Float64s:
+    """w_i = exp(RS_i) / Σ_l exp(RS_l)."""
+    exponentials = np.exp(scores - scores.max())
+    weights: Float64s = exponentials / exponentials.sum()
+    return weights

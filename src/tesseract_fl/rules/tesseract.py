@@ -1,0 +1,150 @@
+"""The Tesseract rule, and its reputation as a filter in front of any other rule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic
+
+import numpy as np
+import numpy.typing as npt
+
+from tesseract_fl.reputation import score
+from tesseract_fl.reputation.evidence import FlipScore, rank
+from tesseract_fl.rules.base import (
+    Rule,
+    S,
+    State,
+    WeightingRule,
+    check_decay,
+    check_f,
+    check_majority,
+    resolve_f,
+)
+from tesseract_fl.types import Aggregate, Bools, ClientId, Cohort, Float64s, Floats, Updates
+
+EVIDENCE = FlipScore()
+
+
+def sign(update: Floats) -> npt.NDArray[np.int8]:
+    return np.sign(update).astype(np.int8)
+
+
+@dataclass(frozen=True, eq=False)
+class TesseractState(State):
+    """`direction`: the sign of the last global update. `reputation`: of every client ever seen."""
+
+    direction: npt.NDArray[np.int8]
+    reputation: Mapping[ClientId, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tesseract(WeightingRule[TesseractState]):
+    """Mean weighted by a reputation that clients lose by flipping unusually much or little.
+
+    FS_i = Σ_j u_ij² · [sign(u_ij) ≠ s_j]
+    RS_i ← μ·RS_i − (1 − 2f/n)  for the f lowest and the f highest FS,  μ·RS_i + 2f/n  for the others
+    g = Σ_i softmax(RS)_i · u_i,  s ← sign(g)
+
+    `f` is how many clients may be malicious, as a number or as a fraction of those present; `decay` is μ.
+
+    >>> rule = Tesseract(f=1, decay=0.99)
+    >>> state = rule.init(d=2)
+    >>> sent = np.array([[1.0, 1.0], [0.9, 1.1], [1.1, 0.9], [-9.0, -9.0]], np.float32)
+    >>> for t in range(1, 50):
+    ...     out = rule.aggregate(Updates(matrix=sent, ids=("a", "b", "c", "evil"), round=t), state)
+    ...     state = out.state
+    >>> bool(out.weights[3] < 1e-6)
+    True
+
+    Sharma et al., TESSERACT: Gradient flip score to secure federated learning against model poisoning
+    attacks, 2021.
+    """
+
+    f: int | float
+    decay: float = 0.99
+
+    def __post_init__(self) -> None:
+        check_f("tesseract", self.f)
+        check_decay("tesseract", self.decay)
+
+    def check(self, n: int) -> None:
+        check_majority("tesseract", self.f, n)
+
+    def init(self, d: int) -> TesseractState:
+        return TesseractState(direction=np.zeros(d, np.int8))
+
+    def statistic(self, updates: Updates, state: TesseractState) -> Float64s:
+        return EVIDENCE.scores(updates.matrix, state.direction)
+
+    def weigh(
+        self, statistic: Float64s, cohort: Cohort, state: TesseractState
+    ) -> tuple[Float64s, TesseractState, dict[str, Any]]:
+        f = resolve_f(self.f, cohort.n)
+        suspects = EVIDENCE.suspects(statistic, f, cohort)
+        reputation = score.judge(state.reputation, cohort, suspects, f=f, decay=self.decay)
+        weights = score.softmax(score.of(reputation, cohort))
+        report = verdicts(statistic, suspects, reputation, cohort)
+        return weights, replace(state, reputation=reputation), report
+
+    def finish(self, state: TesseractState, update: Floats) -> TesseractState:
+        return replace(state, direction=sign(update))
+
+
+@dataclass(frozen=True, eq=False)
+class FilterState(State, Generic[S]):
+    direction: npt.NDArray[np.int8]
+    inner: S
+    reputation: Mapping[ClientId, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReputationFilter(Rule[FilterState[S]]):
+    """Leave out the f clients of the lowest reputation; any other rule aggregates those that remain.
+
+    Reputation is Tesseract's; equal reputations are ordered like equal flip-scores. `inner` sees n − f clients.
+    """
+
+    f: int | float
+    inner: Rule[S]
+    decay: float = 0.99
+
+    def __post_init__(self) -> None:
+        check_f("reputation_filter", self.f)
+        check_decay("reputation_filter", self.decay)
+
+    def check(self, n: int) -> None:
+        check_majority("reputation_filter", self.f, n)
+        self.inner.check(n - resolve_f(self.f, n))
+
+    def init(self, d: int) -> FilterState[S]:
+        return FilterState(direction=np.zeros(d, np.int8), inner=self.inner.init(d))
+
+    def _aggregate(self, updates: Updates, state: FilterState[S]) -> Aggregate:
+        f = resolve_f(self.f, updates.n)
+        scores = EVIDENCE.scores(updates.matrix, state.direction)
+        suspects = EVIDENCE.suspects(scores, f, updates)
+        reputation = score.judge(state.reputation, updates, suspects, f=f, decay=self.decay)
+        keep = np.ones(updates.n, np.bool_)
+        keep[rank(score.of(reputation, updates), updates)[:f]] = False
+
+        out = self.inner.aggregate(updates.rows(keep), state.inner)
+        weights = None
+        if out.weights is not None:
+            weights = np.zeros(updates.n, np.float64)
+            weights[keep] = out.weights
+        report = verdicts(scores, suspects, reputation, updates) | {"kept": keep.tolist()}
+        next_state = FilterState(direction=sign(out.update), inner=out.state, reputation=reputation)
+        return Aggregate(update=out.update, weights=weights, state=next_state, report=report)
+
+
+def verdicts(scores: Float64s, suspects: Bools, reputation: score.Reputation, cohort: Cohort) -> dict[str, Any]:
+    """The report of a round: per client in row order, and the band outside of which clients were penalised."""
+    rewarded = scores[~suspects]
+    return {
+        "flip_score": scores.tolist(),
+        "penalised": suspects.tolist(),
+        "reputation": score.of(reputation, cohort).tolist(),
+        "flip_score_low": float(rewarded.min()),
+        "flip_score_high": float(rewarded.max()),
+    }

@@ -1,0 +1,1 @@
+"""Federated training of many clients in one process."""

@@ -1,0 +1,136 @@
+"""Every setting of a simulated run: a table in, checked components out, and back again."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tesseract_fl import registry
+from tesseract_fl.attacks.base import Attack
+from tesseract_fl.data.base import Reader
+from tesseract_fl.data.partition import Partition
+from tesseract_fl.gate import Gate
+from tesseract_fl.models.small import Model
+from tesseract_fl.rules.base import Rule
+from tesseract_fl.types import ConfigError, PreconditionError
+
+# the name of a setting → the kind of component it holds, and the one that is used if it is not set
+COMPONENTS = {
+    "data": ("data", "mnist_5k"),
+    "partition": ("partitions", "label_biased"),
+    "model": ("models", "dnn"),
+    "rule": ("rules", "tesseract"),
+    "attack": ("attacks", "none"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """A run. The first `malicious` clients attack; `rule.f`, if not set, is their number, as in the paper."""
+
+    data: Reader
+    partition: Partition
+    model: Model
+    rule: Rule[Any]
+    attack: Attack
+    gate: Gate = dataclasses.field(default_factory=Gate)
+    clients: int = 100
+    malicious: int = 20
+    participation: float = 1.0
+    rounds: int = 500
+    batch: int = 32
+    lr: float = 0.01
+    local_steps: int = 1
+    local_epochs: int = 0
+    eval_every: int = 10
+    checkpoint_every: int = 1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, least in _AT_LEAST.items():
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}")
+        if not 0 < self.participation <= 1:
+            raise ConfigError(f"participation must be above 0 and at most 1, got {self.participation!r}")
+        if not 0 < self.lr < math.inf:
+            raise ConfigError(f"lr must be a positive finite number, got {self.lr!r}")
+        if self.malicious >= self.clients:
+            raise ConfigError(f"malicious must be below clients, got {self.malicious} of {self.clients}")
+        if self.local_epochs and self.local_steps != 1:
+            raise ConfigError("set local_steps or local_epochs, not both")
+        try:
+            self.rule.check(self.clients_per_round)
+        except PreconditionError as error:
+            raise ConfigError(str(error)) from error
+        if self.malicious and self.participation == 1:
+            self.attack.check(self.clients, self.malicious)
+
+    @property
+    def clients_per_round(self) -> int:
+        return math.ceil(self.participation * self.clients)
+
+    @classmethod
+    def from_table(cls, table: Mapping[str, Any]) -> Config:
+        """Build a configuration from what a TOML file or the command line says.
+
+        >>> Config.from_table({"clients": 10, "malicious": 2, "rule": "tesseract"}).rule
+        Tesseract(f=2, decay=0.99)
+        """
+        settings = dict(table)
+        names = [field.name for field in dataclasses.fields(cls)]
+        for name in settings:
+            if name not in names:
+                raise ConfigError(f"there is no setting {name!r}; {registry.nearest(name, names)}")
+        defaults = {field.name: field.default for field in dataclasses.fields(cls)}
+        clients, malicious, participation = (
+            settings.get(name, defaults[name]) for name in ("clients", "malicious", "participation")
+        )
+        f = malicious if participation == 1 else malicious / clients
+        for name, (kind, default) in COMPONENTS.items():
+            spec = settings.get(name, default)
+            if isinstance(spec, str):
+                spec = {"name": spec}
+            elif isinstance(spec, Mapping):
+                spec = {"name": default, **spec}
+            else:
+                raise ConfigError(f"{name} must be a name or a table, got {spec!r}")
+            settings[name] = registry.build(kind, spec, **({"f": f} if kind == "rules" else {}))
+        settings["gate"] = _gate(settings.get("gate", {}))
+        return cls(**settings)
+
+    def to_table(self) -> dict[str, Any]:
+        """The complete configuration; `from_table` makes the same one again."""
+        table: dict[str, Any] = {}
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.name in COMPONENTS:
+                value = registry.describe(COMPONENTS[field.name][0], value)
+            elif field.name == "gate":
+                value = {key: item for key, item in dataclasses.asdict(value).items() if item is not None}
+            table[field.name] = value
+        return table
+
+
+_AT_LEAST = {
+    "clients": 1,
+    "malicious": 0,
+    "rounds": 0,
+    "batch": 1,
+    "local_steps": 1,
+    "local_epochs": 0,
+    "eval_every": 1,
+    "checkpoint_every": 1,
+    "seed": 0,
+}
+
+
+def _gate(settings: Mapping[str, Any]) -> Gate:
+    names = [field.name for field in dataclasses.fields(Gate)]
+    for name in settings:
+        if name not in names:
+            raise ConfigError(f"gate has no parameter {name!r}; {registry.nearest(name, names)}")
+    return Gate(**settings)

@@ -1,0 +1,120 @@
+"""The round loop: clients compute, attackers craft, the gate admits, the rule aggregates, the model moves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tesseract_fl import checkpoint
+from tesseract_fl.attacks.base import View
+from tesseract_fl.data.base import Dataset
+from tesseract_fl.models.vector import FlatModel
+from tesseract_fl.randomness import generator
+from tesseract_fl.simulation.config import Config
+from tesseract_fl.simulation.evaluate import evaluate
+from tesseract_fl.simulation.gradients import client_updates
+from tesseract_fl.types import Aggregate, Floats, Ints, Matrix, RoundSkipped
+
+Record = dict[str, Any]
+
+
+class Simulation:
+    """A run in memory: `step` plays one round and returns its record, `save` and `load` move it to disk."""
+
+    def __init__(self, config: Config, dataset: Dataset) -> None:
+        self.config = config
+        self.train = torch.from_numpy(dataset.train_x), torch.from_numpy(dataset.train_y)
+        self.test = torch.from_numpy(dataset.test_x), torch.from_numpy(dataset.test_y)
+        rng = generator(config.seed, "partition")
+        self.samples = config.partition.split(dataset.train_y, config.clients, dataset.classes, rng)
+        seed = int(generator(config.seed, "model").integers(2**31))
+        self.model = FlatModel.create(config.model, dataset.shape, dataset.classes, seed)
+        self.state = config.rule.init(self.model.layout.d)
+        self.round = 0
+        self.defence: dict[str, Any] = {}
+        self._matrix = np.empty((config.clients_per_round, self.model.layout.d), np.float32)
+
+    def step(self) -> Record:
+        """Play the next round."""
+        self.round += 1
+        present = self._sample_clients()
+        ids = [str(client) for client in present]
+        matrix, losses = self._honest_updates(present)
+        self._attack(matrix, present)
+        record: Record = {"round": self.round, "clients": ids, "train_loss": float(np.mean(losses))}
+        try:
+            samples = [len(self.samples[client]) for client in present]
+            updates = self.config.gate.screen(matrix, ids, round=self.round, samples=samples)
+            out = self.config.rule.aggregate(updates, self.state)
+            self._apply(out)
+            record |= {"clients": list(updates.ids), "weights": _list(out.weights), **out.report}
+        except RoundSkipped as skipped:
+            record |= {"skipped": str(skipped)}
+        if self.round % self.config.eval_every == 0 or self.round == self.config.rounds:
+            quality = evaluate(self.model, *self.test)
+            record |= {"test_loss": quality.loss, "accuracy": quality.accuracy}
+        return _jsonable(record)
+
+    def _sample_clients(self) -> Ints:
+        rng = generator(self.config.seed, "participation", self.round)
+        chosen = rng.choice(self.config.clients, self.config.clients_per_round, replace=False)
+        return np.sort(chosen)
+
+    def _honest_updates(self, present: Ints) -> tuple[Matrix, list[float]]:
+        batches = [self._batches(client) for client in present]
+        return self._matrix, client_updates(self.model, batches, self.config.lr, self._matrix)
+
+    def _batches(self, client: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Each client walks its samples round-robin; where it stands follows from the round alone."""
+        own = self.samples[client]
+        batch, steps = self.config.batch, self.config.local_steps
+        if self.config.local_epochs:
+            steps = self.config.local_epochs * math.ceil(len(own) / batch)
+        start = (self.round - 1) * steps * batch
+        for step in range(steps):
+            rows = own[np.arange(start + step * batch, start + (step + 1) * batch) % len(own)]
+            yield self.train[0][rows], self.train[1][rows]
+
+    def _attack(self, matrix: Matrix, present: Ints) -> None:
+        c = int((present < self.config.malicious).sum())  # `present` is sorted: they are the first rows
+        if c:
+            view = View(round=self.round, benign=matrix[c:], own=matrix[:c], defence=self.defence)
+            matrix[:c] = self.config.attack.craft(view, generator(self.config.seed, "attack", self.round))
+
+    def _apply(self, out: Aggregate) -> None:
+        moved: Floats = self.model.vector + out.update
+        if not np.isfinite(moved).all():
+            raise RoundSkipped(f"round {self.round}: the update would make the model infinite; it is kept")
+        self.model.vector[:] = moved
+        self.state, self.defence = out.state, dict(out.report)
+
+    def save(self, path: Path) -> None:
+        """Everything that the next round depends on, in one file that is written atomically."""
+        arrays, meta = checkpoint.pack(self.state, "state.")
+        arrays["model"] = self.model.vector
+        meta |= {"round": self.round, "defence": self.defence, "config": self.config.to_table()}
+        checkpoint.write(path, arrays, meta)
+
+    def load(self, path: Path) -> None:
+        arrays, meta = checkpoint.read(path)
+        self.state = checkpoint.unpack(self.state, arrays, meta, "state.")
+        self.model.vector[:] = arrays["model"]
+        self.round, self.defence = meta["round"], meta["defence"]
+
+
+def _list(values: Any) -> list[float] | None:
+    return None if values is None else [float(value) for value in values]
+
+
+def _jsonable(record: Record) -> Record:
+    """JSON has no NaN: a loss that is not finite becomes null."""
+    return {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in record.items()
+    }

@@ -1,0 +1,147 @@
+"""A run in a directory: what it was, what happened in each round, where it stands.
+
+    config.toml       the complete configuration; `tesseract-fl run` takes it again
+    metrics.jsonl     one JSON line per round; two runs of one seed have the same bytes
+    timings.jsonl     seconds per round: what no two runs agree on
+    checkpoint.safetensors   model, rule state and round: where --resume goes on
+    model.safetensors the final model by parameter name
+    summary.json      the end of it
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numba
+import tomli_w
+import torch
+from safetensors.numpy import save
+
+from tesseract_fl import __version__, registry
+from tesseract_fl.checkpoint import read, write_atomically
+from tesseract_fl.data.base import Dataset
+from tesseract_fl.simulation.config import Config
+from tesseract_fl.simulation.engine import Record, Simulation
+from tesseract_fl.types import CheckpointError, ConfigError
+
+OnRound = Callable[[Record, float], None]
+OnStart = Callable[[str, int, int], OnRound]  # title, rounds in all, rounds done
+
+
+def run(
+    config: Config,
+    dataset: Dataset,
+    directory: Path | None = None,
+    *,
+    resume: bool = False,
+    on_start: OnStart = lambda title, total, done: lambda record, seconds: None,
+) -> dict[str, Any]:
+    """Play all rounds and return the summary; with a directory, leave a run behind that can be resumed."""
+    simulation = Simulation(config, dataset)
+    journal = Journal(directory, simulation, resume) if directory else None
+    history = journal.history() if journal else []
+    on_round = on_start(title_of(config), config.rounds, simulation.round)
+    while simulation.round < config.rounds:
+        start = time.perf_counter()
+        record = simulation.step()
+        seconds = time.perf_counter() - start
+        if journal:
+            journal.append(record, seconds)
+        history.append(_brief(record))
+        on_round(record, seconds)
+    summary = {
+        "accuracy": next((brief["accuracy"] for brief in reversed(history) if "accuracy" in brief), None),
+        "rounds": simulation.round,
+        "skipped": sum("skipped" in brief for brief in history),
+        "parameters": simulation.model.layout.d,
+        "data_sha256": dataset.checksum,
+        "version": __version__,
+    }
+    if journal:
+        journal.finish(summary)
+    return summary
+
+
+def title_of(config: Config) -> str:
+    """tesseract + full_trim"""
+    names = (registry.describe(*pair)["name"] for pair in (("rules", config.rule), ("attacks", config.attack)))
+    return " + ".join(names)
+
+
+def name_of(config: Config) -> str:
+    """What a run's directory is called if nobody says: data, rule, attack and seed."""
+    table = config.to_table()
+    names = [table[kind]["name"] for kind in ("data", "rule", "attack")]
+    return "-".join([*names, f"seed{config.seed}"])
+
+
+def use_threads(count: int | None) -> None:
+    """How many CPU threads this process uses from now on."""
+    if count is not None:
+        torch.set_num_threads(count)
+        numba.set_num_threads(min(count, numba.config.NUMBA_NUM_THREADS))
+
+
+def _brief(record: Record) -> Record:
+    return {key: record[key] for key in ("accuracy", "skipped") if key in record}
+
+
+class Journal:
+    """Writes a run directory. A round is in `metrics.jsonl` before it is in the checkpoint: after a kill,
+    lines that the checkpoint does not know are cut off and their rounds played again, bit for bit."""
+
+    def __init__(self, directory: Path, simulation: Simulation, resume: bool) -> None:
+        self.directory = directory
+        self.simulation = simulation
+        self.checkpoint = directory / "checkpoint.safetensors"
+        self.metrics = directory / "metrics.jsonl"
+        self.timings = directory / "timings.jsonl"
+        if resume and self.checkpoint.exists():
+            self._check_same_config()
+            simulation.load(self.checkpoint)
+        elif not resume and directory.exists() and any(directory.iterdir()):
+            raise ConfigError(f"{directory} is not empty: name another --out, or go on with --resume")
+        directory.mkdir(parents=True, exist_ok=True)
+        config = tomli_w.dumps(simulation.config.to_table())
+        write_atomically(directory / "config.toml", config.encode())
+        for path in (self.metrics, self.timings):
+            _keep_lines(path, simulation.round)
+
+    def append(self, record: Record, seconds: float) -> None:
+        for path, line in ((self.metrics, record), (self.timings, {"seconds": seconds})):
+            with path.open("a") as file:
+                file.write(json.dumps(line, separators=(",", ":")) + "\n")
+        if self.simulation.round % self.simulation.config.checkpoint_every == 0:
+            self.simulation.save(self.checkpoint)
+
+    def history(self) -> list[Record]:
+        """The rounds that an earlier process played, in brief."""
+        return [_brief(json.loads(line)) for line in self.metrics.read_text().splitlines()]
+
+    def finish(self, summary: dict[str, Any]) -> None:
+        model = self.simulation.model
+        self.simulation.save(self.checkpoint)
+        write_atomically(self.directory / "model.safetensors", save(model.layout.unflatten(model.vector)))
+        write_atomically(self.directory / "summary.json", (json.dumps(summary, indent=2) + "\n").encode())
+
+    def _check_same_config(self) -> None:
+        stored = read(self.checkpoint)[1]["config"]
+        wanted = self.simulation.config.to_table()
+        changed = [key for key in wanted if key != "rounds" and stored.get(key) != wanted[key]]
+        if changed:
+            raise CheckpointError(
+                f"{self.directory} holds a run with another {', '.join(changed)}; "
+                "resume with the settings in its config.toml, or name another --out"
+            )
+
+
+def _keep_lines(path: Path, count: int) -> None:
+    """Cut off what was written after the checkpoint, a torn last line included."""
+    lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+    if len(lines) < count:
+        raise CheckpointError(f"{path} has {len(lines)} rounds but the checkpoint is at round {count}")
+    write_atomically(path, b"".join(lines[:count]))

@@ -1,0 +1,137 @@
+"""The shared words: updates, aggregates, client ids, errors. No logic beyond checking themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import compress
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+ClientId: TypeAlias = str
+Floats: TypeAlias = npt.NDArray[np.floating[Any]]
+Float64s: TypeAlias = npt.NDArray[np.float64]
+Bools: TypeAlias = npt.NDArray[np.bool_]
+Ints: TypeAlias = npt.NDArray[np.int64]
+Matrix: TypeAlias = Floats  # n × d, one row per client
+
+
+class TesseractError(Exception):
+    """Everything that this package raises on purpose."""
+
+
+class ConfigError(TesseractError, ValueError):
+    """Something that the user set is wrong; the message says what would be right."""
+
+
+class DataError(TesseractError):
+    """A data set is missing, damaged or of another format."""
+
+
+class CheckpointError(TesseractError):
+    """A stored state is missing, damaged or belongs to something else."""
+
+
+class RoundSkipped(TesseractError):  # noqa: N818  (it is an outcome of a round, not a defect)
+    """This round can't be aggregated: the model and the state stay as they were."""
+
+
+class QuorumError(RoundSkipped):
+    """Too few updates were admitted."""
+
+
+class PreconditionError(RoundSkipped):
+    """The rule is not defined for this many clients, for example 2f ≥ n."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """An update that was turned away: `code` is for machines, `detail` for people."""
+
+    client: ClientId
+    code: str
+    detail: str
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Cohort:
+    """Who takes part in a round, in row order: the part of a round that is small.
+
+    `samples` are the clients' own claims about how much data they have. `rejected` are those whom the
+    gate turned away; they have no row.
+    """
+
+    ids: tuple[ClientId, ...]
+    round: int
+    samples: Float64s | None = None
+    rejected: tuple[Rejection, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(set(self.ids)) != self.n:
+            raise ConfigError("client ids must be unique within a round; the gate turns duplicates away")
+        if self.samples is not None and self.samples.shape != (self.n,):
+            raise ConfigError(f"{self.n} client ids but sample counts of shape {self.samples.shape}")
+
+    @property
+    def n(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Updates(Cohort):
+    """What the clients of one round sent: row i of `matrix` is the model delta of client `ids[i]`.
+
+    `trusted` is an update that the server computed itself on clean data.
+
+    >>> Updates(matrix=np.zeros((2, 3), np.float32), ids=("a", "b"), round=1).d
+    3
+    """
+
+    matrix: Matrix
+    trusted: Floats | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.matrix.ndim != 2 or self.matrix.shape[0] != self.n:
+            raise ConfigError(
+                f"{self.n} client ids need a matrix of {self.n} rows, got shape {tuple(self.matrix.shape)}"
+            )
+        if self.trusted is not None and self.trusted.shape != (self.d,):
+            raise ConfigError(f"the trusted update must have shape ({self.d},), got {self.trusted.shape}")
+
+    @property
+    def d(self) -> int:
+        return int(self.matrix.shape[1])
+
+    def rows(self, keep: Bools) -> Updates:
+        """The same round with only some of its clients."""
+        return replace(
+            self,
+            ids=tuple(compress(self.ids, keep)),
+            matrix=self.matrix[keep],
+            samples=None if self.samples is None else self.samples[keep],
+        )
+
+    def columns(self, block: slice) -> Updates:
+        """The same round seen through some of the model's parameters: views, no copy."""
+        return replace(
+            self,
+            matrix=self.matrix[:, block],
+            trusted=None if self.trusted is None else self.trusted[block],
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Aggregate:
+    """What a rule made of a round.
+
+    `weights[i]` is what client `ids[i]` contributed, None for coordinate-wise rules. `report` is flat
+    and JSON-able; lists in it are in the order of the round's client ids.
+    """
+
+    update: Floats
+    weights: Float64s | None
+    state: Any
+    report: Mapping[str, Any]

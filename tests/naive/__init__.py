@@ -1,0 +1,1 @@
+"""Slow oracles, written from the definitions with plain loops. They import nothing from the package."""

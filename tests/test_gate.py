@@ -1,0 +1,156 @@
+"""Hostile input is the normal case: a reason for each bad update, and the round goes on with the rest."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from tesseract_fl.gate import Gate, Submission
+from tesseract_fl.layout import Layout
+from tesseract_fl.rules.tesseract import Tesseract
+from tesseract_fl.types import ConfigError, QuorumError
+
+MODEL = {"weight": np.zeros((2, 3), np.float32), "bias": np.zeros(2, np.float32)}
+LAYOUT = Layout.of(MODEL)
+
+
+def good(value: float = 1.0) -> dict[str, Any]:
+    return {name: np.full_like(array, value) for name, array in MODEL.items()}
+
+
+class Strange:
+    """Something that a deserialiser might hand us."""
+
+
+BAD: dict[str, list[Any]] = {
+    "empty": [{}, None, b"", 3, [], Strange()],
+    "missing_array": [{"weight": good()["weight"]}],
+    "unknown_array": [good() | {"more": np.zeros(1)}, good() | {7: np.zeros(1)}, {"x" * 10_000: 1}],
+    "not_an_array": [good() | {"bias": [1.0, 1.0]}, good() | {"bias": None}, good() | {"bias": Strange()}],
+    "wrong_shape": [
+        good() | {"bias": np.zeros(3, np.float32)},
+        good() | {"bias": np.zeros((1, 2), np.float32)},
+        good() | {"bias": np.zeros((), np.float32)},
+        good() | {"weight": np.zeros((3, 2), np.float32)},
+    ],
+    "wrong_dtype": [
+        good() | {"bias": np.zeros(2, np.float64)},
+        good() | {"bias": np.zeros(2, np.int64)},
+        good() | {"bias": np.zeros(2, np.complex64)},
+        good() | {"bias": np.array([Strange(), None], dtype=object)},
+        good() | {"bias": np.array(["a", "b"])},
+        good() | {"bias": np.zeros(2, ">f4")},
+    ],
+    "not_finite": [
+        good() | {"bias": np.array([0, np.nan], np.float32)},
+        good() | {"bias": np.array([0, -np.inf], np.float32)},
+    ],
+}
+
+
+@pytest.mark.parametrize(("code", "arrays"), [(code, arrays) for code, all_ in BAD.items() for arrays in all_])
+def test_each_defect_has_its_reason(code: str, arrays: Any) -> None:
+    sent = [Submission("honest", good()), Submission("bad", arrays), Submission("last", good(2.0))]
+    updates = Gate().collect(sent, LAYOUT, round=1)
+    assert updates.ids == ("honest", "last")
+    assert [(r.client, r.code) for r in updates.rejected] == [("bad", code)]
+    assert 0 < len(updates.rejected[0].detail) < 300
+    np.testing.assert_array_equal(updates.matrix, [[1.0] * 8, [2.0] * 8])
+
+
+@pytest.mark.parametrize("count", [0, -1, math.nan, math.inf, "12", True, 10**400, [1], 1j, b"5"])
+def test_a_sample_count_must_be_a_positive_finite_number(count: Any) -> None:
+    sent = [Submission("honest", good(), 10), Submission("bad", good(), count)]
+    updates = Gate().collect(sent, LAYOUT, round=1)
+    assert [(r.client, r.code) for r in updates.rejected] == [("bad", "bad_samples")]
+
+
+def test_a_claim_is_capped_and_a_missing_one_counts_as_the_median() -> None:
+    sent = [Submission(str(i), good(), count) for i, count in enumerate([10, 20, 30, 1e15, None])]
+    updates = Gate(max_sample_ratio=4).collect(sent, LAYOUT, round=1)
+    assert updates.samples is not None
+    assert updates.samples.tolist() == [10, 20, 30, 100, 25]
+
+
+def test_the_first_update_of_a_client_counts_and_repeats_are_turned_away() -> None:
+    sent = [Submission("a", good(1.0)), Submission("b", good()), Submission("a", good(9.0))]
+    updates = Gate().collect(sent, LAYOUT, round=1)
+    assert updates.ids == ("a", "b")
+    assert updates.matrix[0, 0] == 1.0
+    assert [(r.client, r.code) for r in updates.rejected] == [("a", "duplicate_id")]
+
+
+def test_a_bad_update_does_not_use_up_the_client_s_turn() -> None:
+    sent = [Submission("a", good(math.nan)), Submission("a", good(2.0))]
+    updates = Gate().collect(sent, LAYOUT, round=1)
+    assert updates.ids == ("a",)
+    assert [r.code for r in updates.rejected] == ["not_finite"]
+
+
+def test_norm_limit_is_off_unless_asked_for() -> None:
+    sent = [Submission(str(i), good()) for i in range(4)] + [Submission("huge", good(1e30))]
+    assert Gate().collect(sent, LAYOUT, round=1).n == 5
+    updates = Gate(max_norm_ratio=10).collect(sent, LAYOUT, round=1)
+    assert [(r.client, r.code) for r in updates.rejected] == [("huge", "norm_too_large")]
+
+
+def test_weights_become_updates_against_the_base() -> None:
+    base = LAYOUT.flatten(good(3.0))
+    updates = Gate().collect([Submission("a", good(3.5))], LAYOUT, round=1, base=base)
+    np.testing.assert_array_equal(updates.matrix, [[0.5] * 8])
+
+
+def test_too_few_updates_skip_the_round_and_say_what_to_do() -> None:
+    sent = [Submission("a", good()), Submission("b", None)]
+    with pytest.raises(QuorumError, match=r"round 7: 1 updates were admitted and 1 turned away \(1 empty\)"):
+        Gate(quorum=2).collect(sent, LAYOUT, round=7)
+    with pytest.raises(QuorumError):
+        Gate().collect([], LAYOUT, round=1)
+
+
+@pytest.mark.parametrize("settings", [{"quorum": 0}, {"max_norm_ratio": 0.5}, {"max_sample_ratio": math.nan}])
+def test_a_gate_that_makes_no_sense_is_an_error(settings: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="gate"):
+        Gate(**settings)
+
+
+anything = (
+    st.none()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=5)
+    | hnp.arrays(
+        hnp.scalar_dtypes() | st.just(np.dtype(object)), hnp.array_shapes(min_dims=0, max_dims=3, min_side=0)
+    )
+    | hnp.arrays(np.float32, st.sampled_from([(2,), (2, 3)]), elements=st.floats(width=32))
+)
+submissions = st.builds(
+    Submission,
+    client=st.sampled_from(["a", "b", "c", "<b>", ""]),
+    arrays=anything
+    | st.dictionaries(st.sampled_from(["weight", "bias", "other", 3]), anything)
+    | st.fixed_dictionaries({"weight": anything, "bias": anything}),
+    samples=anything,
+)
+
+
+@settings(max_examples=200)
+@given(st.lists(submissions, max_size=8))
+def test_200_rounds_of_malformed_input(hostile: list[Submission]) -> None:
+    """No crash, a reason for each that is turned away, and no NaN in what reaches the model."""
+    honest = [Submission(f"honest-{i}", good(1.0 + i), 10) for i in range(12)]
+    updates = Gate().collect([*hostile, *honest], LAYOUT, round=1)
+    assert updates.n + len(updates.rejected) == len(hostile) + len(honest)
+    assert all(rejection.code and rejection.detail for rejection in updates.rejected)
+    rule = Tesseract(f=0.3)
+    out = rule.aggregate(updates, rule.init(LAYOUT.d))
+    assert np.isfinite(out.update).all()
+    assert len(out.report["rejected"]) == len(updates.rejected)
+    for rejection in updates.rejected:
+        assert rejection.client in out.state.reputation

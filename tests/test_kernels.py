@@ -1,0 +1,117 @@
+"""Every fast kernel against its slow oracle, over sizes, ties, zeros, extremes and layouts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from tesseract_fl import kernels
+from tests.naive import oracles
+
+numbers = st.floats(-(2.0**100), 2.0**100, width=32) | st.sampled_from([0.0, -0.0, 1.0, -1.0, 1e-40, 3e38, -3e38])
+matrices = hnp.arrays(np.float32, st.tuples(st.integers(1, 9), st.integers(1, 40)), elements=numbers)
+
+
+@st.composite
+def matrix_and_direction(draw: st.DrawFn) -> tuple[Any, Any]:
+    U = draw(matrices)
+    return U, draw(hnp.arrays(np.int8, U.shape[1], elements=st.integers(-1, 1)))
+
+
+@given(matrix_and_direction())
+def test_flip_scores(case: tuple[Any, Any]) -> None:
+    U, s = case
+    np.testing.assert_allclose(kernels.flip_scores(U, s), oracles.flip_scores(U, s), rtol=1e-13)
+
+
+def test_in_round_one_the_flip_score_is_the_squared_norm() -> None:
+    U = np.random.default_rng(0).normal(size=(7, 5001)).astype(np.float32)
+    nothing = np.zeros(5001, np.int8)
+    np.testing.assert_allclose(kernels.flip_scores(U, nothing), kernels.squared_norms(U), rtol=1e-13)
+
+
+def test_flip_score_sums_do_not_lose_small_terms() -> None:
+    """2²⁵ + one million ones: a float32 sum would stay at 2²⁵."""
+    U = np.ones((1, 1_000_001), np.float32)
+    U[0, 0] = 2.0**12.5
+    direction = np.full(1_000_001, -1, np.int8)
+    expected = float(U[0, 0]) ** 2 + 1_000_000
+    assert kernels.flip_scores(U, direction)[0] == pytest.approx(expected, rel=1e-12)
+
+
+@given(matrices)
+def test_squared_norms(U: Any) -> None:
+    expected = [oracles.squared_distance(row, [0.0] * len(row)) for row in U]
+    np.testing.assert_allclose(kernels.squared_norms(U), expected, rtol=1e-13)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_squared_norms_show_every_value_that_is_not_finite(bad: float) -> None:
+    U = np.zeros((3, 10_000), np.float32)
+    U[1, 9_999] = bad
+    assert np.isfinite(kernels.squared_norms(U)).tolist() == [True, False, True]
+
+
+@given(matrix_and_direction())
+def test_dots(case: tuple[Any, Any]) -> None:
+    U, v = case
+    expected = [np.dot(row.astype(np.float64), v) for row in U]
+    scale = np.abs(U).sum(axis=1, dtype=np.float64)
+    assert (np.abs(kernels.dots(U, v) - expected) <= 1e-13 * scale).all()
+
+
+@given(matrices, st.randoms(use_true_random=False))
+def test_weighted_sum(U: Any, random: Any) -> None:
+    w = np.array([random.choice([0.0, random.random()]) for _ in U])
+    w /= max(w.sum(), 1.0)
+    scale = np.abs(U).max(axis=0).astype(np.float64)
+    error = np.abs(kernels.weighted_sum(w, U).astype(np.float64) - oracles.weighted_sum(w.tolist(), U))
+    assert (error <= 1e-6 * scale + 1e-44).all()
+
+
+@pytest.mark.parametrize("d", [1, 2047, 2048, 2049, 10_000])
+def test_weighted_sum_over_the_edges_of_its_blocks(d: int) -> None:
+    U = np.random.default_rng(d).normal(size=(5, d)).astype(np.float32)
+    w = np.array([0.1, 0.2, 0.3, 0.25, 0.15])
+    np.testing.assert_allclose(kernels.weighted_sum(w, U), w @ U.astype(np.float64), rtol=1e-5, atol=1e-7)
+
+
+def test_kernels_take_views_of_any_stride() -> None:
+    whole = np.random.default_rng(1).normal(size=(12, 90)).astype(np.float32)
+    view, copy = whole[::2, 10:70:3], whole[::2, 10:70:3].copy()
+    s = np.sign(copy[0]).astype(np.int8)
+    w = np.full(6, 1 / 6)
+    np.testing.assert_allclose(kernels.flip_scores(view, s), kernels.flip_scores(copy, s), rtol=1e-14)
+    np.testing.assert_array_equal(kernels.weighted_sum(w, view), kernels.weighted_sum(w, copy))
+    np.testing.assert_allclose(kernels.centred_gram(view), kernels.centred_gram(copy), rtol=1e-12)
+
+
+@given(matrices)
+def test_squared_distances(U: Any) -> None:
+    U = np.clip(U, -1e10, 1e10)
+    found = kernels.squared_distances(kernels.centred_gram(U, columns=7))
+    expected = [[oracles.squared_distance(x, y) for y in U] for x in U]
+    spread = np.square(U.astype(np.float64) - U.mean(axis=0, dtype=np.float64)).sum()
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-13 * spread)
+
+
+def test_results_do_not_depend_on_the_number_of_threads() -> None:
+    import numba
+
+    U = np.random.default_rng(2).normal(size=(9, 30_000)).astype(np.float32)
+    s = np.sign(U[0]).astype(np.int8)
+    w = np.full(9, 1 / 9)
+    many = kernels.flip_scores(U, s), kernels.weighted_sum(w, U)
+    before = numba.get_num_threads()
+    numba.set_num_threads(1)
+    try:
+        one = kernels.flip_scores(U, s), kernels.weighted_sum(w, U)
+    finally:
+        numba.set_num_threads(before)
+    np.testing.assert_array_equal(many[0], one[0])
+    np.testing.assert_array_equal(many[1], one[1])
