@@ -125,9 +125,7 @@ anything = (
     | st.integers()
     | st.floats()
     | st.text(max_size=5)
-    | hnp.arrays(
-        hnp.scalar_dtypes() | st.just(np.dtype(object)), hnp.array_shapes(min_dims=0, max_dims=3, min_side=0)
-    )
+    | hnp.arrays(hnp.scalar_dtypes() | st.just(np.dtype(object)), hnp.array_shapes(min_dims=0, max_dims=3, min_side=0))
     | hnp.arrays(np.float32, st.sampled_from([(2,), (2, 3)]), elements=st.floats(width=32))
 )
 submissions = st.builds(

@@ -31,7 +31,8 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def write(path: Path, arrays: Arrays, meta: Mapping[str, Any]) -> None:
-    header = {"format": _FORMAT, "meta": json.dumps(meta)}
+    # One key only: safetensors writes several in any order, and equal states must be equal bytes.
+    header = {_FORMAT: json.dumps(meta)}
     contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     write_atomically(path, save(contiguous, metadata=header))
 
@@ -41,12 +42,12 @@ def read(path: Path) -> tuple[Arrays, dict[str, Any]]:
         with safe_open(path, framework="numpy") as file:
             header = file.metadata() or {}
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        if header.get("format") != _FORMAT:
+        if _FORMAT not in header:
             raise CheckpointError(f"{path} was not written by this version of tesseract-fl")
-        return arrays, json.loads(header["meta"])
+        return arrays, json.loads(header[_FORMAT])
     except FileNotFoundError as error:
         raise CheckpointError(f"there is no checkpoint at {path}") from error
-    except (SafetensorError, OSError, ValueError, KeyError) as error:
+    except (SafetensorError, OSError, ValueError) as error:
         raise CheckpointError(f"{path} is damaged or not a checkpoint: {error}") from error
 
 

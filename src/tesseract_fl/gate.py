@@ -183,7 +183,7 @@ def _value_defect(squared: float, limit: float, claim: Any) -> tuple[str, str] |
 
 
 def _is_count(claim: Any) -> bool:
-    if not isinstance(claim, Real) or isinstance(claim, bool):
+    if isinstance(claim, bool) or not isinstance(claim, Real):
         return False
     try:
         return 0 < float(claim) < math.inf

@@ -65,6 +65,5 @@ class Layout:
     def unflatten(self, vector: Floats) -> dict[str, np.ndarray[Any, Any]]:
         """The arrays again, in the model's own shapes and dtypes."""
         return {
-            slot.name: vector[slot.columns].reshape(slot.shape).astype(slot.dtype, copy=False)
-            for slot in self.slots
+            slot.name: vector[slot.columns].reshape(slot.shape).astype(slot.dtype, copy=False) for slot in self.slots
         }

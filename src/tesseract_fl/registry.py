@@ -50,9 +50,7 @@ def table(kind: str) -> dict[str, str]:
     names = dict(BUILTIN[kind])
     for point in entry_points(group=f"tesseract_fl.{kind}"):
         if point.name in names:
-            raise ConfigError(
-                f"two packages offer {kind} named {point.name!r}: {names[point.name]} and {point.value}"
-            )
+            raise ConfigError(f"two packages offer {kind} named {point.name!r}: {names[point.name]} and {point.value}")
         names[point.name] = point.value
     return names
 

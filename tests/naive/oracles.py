@@ -58,8 +58,7 @@ def krum_scores(U: Rows, f: int) -> list[float]:
     rows = list(U)
     n = len(rows)
     return [
-        math.fsum(sorted(squared_distance(rows[i], rows[k]) for k in range(n) if k != i)[: n - f - 2])
-        for i in range(n)
+        math.fsum(sorted(squared_distance(rows[i], rows[k]) for k in range(n) if k != i)[: n - f - 2]) for i in range(n)
     ]
 
 

@@ -37,12 +37,16 @@ def test_many_rounds_equal_the_definition(seed: int, n: int, d: int, decay: floa
         turned_away = tuple(f"c{i}" for i in range(n + 5) if f"c{i}" not in ids)[:2]
         sent = updates(rng.normal(size=(n, d)), t, ids)
         sent = Updates(
-            matrix=sent.matrix, ids=ids, round=t, rejected=tuple(Rejection(c, "empty", "-") for c in turned_away)
+            matrix=sent.matrix,
+            ids=ids,
+            round=t,
+            rejected=tuple(Rejection(c, "empty", "-") for c in turned_away),
         )
         out = rule.aggregate(sent, state)
         g, reputation, w = oracles.tesseract_round(
             sent.matrix, ids, direction, reputation, f=f, decay=decay, rejected=turned_away
         )
+        assert out.weights is not None
         np.testing.assert_allclose(out.weights, w, rtol=1e-9, atol=1e-300)
         np.testing.assert_allclose(out.update, g, rtol=1e-5, atol=1e-6)
         assert out.state.reputation == pytest.approx(reputation, rel=1e-12, abs=1e-12)
@@ -190,7 +194,7 @@ def test_f_at_its_edge_and_beyond() -> None:
 
 @pytest.mark.parametrize("f", [-1, 0.5, 1.5, math.nan, True, "2", -0.1])
 def test_an_f_that_makes_no_sense(f: Any) -> None:
-    with pytest.raises(ConfigError, match="tesseract: .*f must be"):
+    with pytest.raises(ConfigError, match=r"tesseract: .*f must be"):
         Tesseract(f=f)
 
 

@@ -33,7 +33,7 @@ class View:
 
     @property
     def n(self) -> int:
-        return self.benign.shape[0] + self.c
+        return int(self.benign.shape[0]) + self.c
 
     @property
     def c(self) -> int:
@@ -46,7 +46,8 @@ class View:
     @cached_property
     def direction(self) -> npt.NDArray[np.int8]:
         """s_j = sign(Σ_i u_ij) over the benign clients: where an honest round would go."""
-        return np.sign(self.benign.sum(axis=0, dtype=np.float64)).astype(np.int8)
+        signs: npt.NDArray[np.int8] = np.sign(self.benign.sum(axis=0, dtype=np.float64)).astype(np.int8)
+        return signs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,8 +63,7 @@ class Attack(ABC):
         rows = self._craft(view, rng)
         if rows.shape != view.own.shape or rows.dtype != view.own.dtype:
             raise TypeError(
-                f"{type(self).__name__} crafted {rows.shape} {rows.dtype}, "
-                f"not {view.own.shape} {view.own.dtype}"
+                f"{type(self).__name__} crafted {rows.shape} {rows.dtype}, not {view.own.shape} {view.own.dtype}"
             )
         return rows
 

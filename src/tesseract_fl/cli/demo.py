@@ -26,9 +26,7 @@ def command(out: Path, seed: int, as_json: bool) -> None:
     with rounds(quiet=as_json) as start:
         results = run_demo(out, seed, start)
     runs = {cell.label: Run(home) for cell, (home, _) in results.items()}
-    defended = {
-        cell.label.split(", ")[1]: Run(home) for cell, (home, _) in results.items() if cell.rule == "tesseract"
-    }
+    defended = {cell.label.split(", ")[1]: Run(home) for cell, (home, _) in results.items() if cell.rule == "tesseract"}
     pictures = {"accuracy": out / "accuracy.png", "weights": out / "weights.png"}
     setting = f"{SETTINGS['clients']} clients, {SETTINGS['malicious']} malicious, 5,000 MNIST images"
     plots.accuracy_over_rounds(runs, pictures["accuracy"], f"Test accuracy: {setting}")

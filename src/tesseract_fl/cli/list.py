@@ -18,7 +18,7 @@ def command(kind: str, as_json: bool) -> None:
     """Name every rule, attack, data set, partition or model, each in one line."""
     from tesseract_fl import registry
 
-    entries = []
+    entries: list[dict[str, Any]] = []
     for name in registry.table(kind):
         cls = registry.lookup(kind, name)
         text = (cls.__doc__ or "").strip().splitlines()
@@ -42,6 +42,4 @@ def command(kind: str, as_json: bool) -> None:
 
 def _parameters(cls: type[Any]) -> dict[str, Any]:
     missing = dataclasses.MISSING
-    return {
-        field.name: None if field.default is missing else field.default for field in dataclasses.fields(cls)
-    }
+    return {field.name: None if field.default is missing else field.default for field in dataclasses.fields(cls)}

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 Report = Callable[[dict[str, Any], float], None]
 
@@ -30,6 +38,7 @@ def rounds(quiet: bool = False) -> Iterator[Callable[[str, int, int], Report]]:
 
     def start(title: str, total: int, done: int = 0) -> Report:
         task = progress.add_task(title, total=total, completed=done, quality="")
+        began = time.monotonic()
 
         def report(record: dict[str, Any], seconds: float) -> None:
             accuracy = record.get("accuracy")
@@ -39,10 +48,10 @@ def rounds(quiet: bool = False) -> Iterator[Callable[[str, int, int], Report]]:
             if "skipped" in record:
                 progress.console.print(f"skipped: {record['skipped']}", markup=False)
             elif accuracy is not None and not console.is_terminal and not quiet:
-                left = (total - record["round"]) * seconds
+                pace = (time.monotonic() - began) / (record["round"] - done)
                 print(
                     f"{title}: round {record['round']}/{total}, accuracy {accuracy:.1%}, "
-                    f"{seconds:.2f} s a round, about {left:.0f} s left",
+                    f"{pace:.2f} s a round, about {pace * (total - record['round']):.0f} s left",
                     file=sys.stderr,
                     flush=True,
                 )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from tesseract_fl.data.base import Dataset, Reader, needs_extra, standardise
 from tesseract_fl.randomness import generator
@@ -45,7 +46,7 @@ class BreastCancer(Reader):
         return _split("breast_cancer", features.astype(np.float32), labels.astype(np.int64), axis=0)
 
 
-def _split(name: str, x: np.ndarray, y: Ints, axis: int | None) -> Dataset:  # type: ignore[type-arg]
+def _split(name: str, x: npt.NDArray[np.float32], y: Ints, axis: int | None) -> Dataset:
     """A fixed fifth of every class is the test set."""
     rng = generator(0, f"split {name}")
     test = np.zeros(len(y), np.bool_)

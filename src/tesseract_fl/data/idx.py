@@ -39,12 +39,9 @@ class Idx(Reader):
     def read(self, directory: Path | None = None) -> Dataset:
         root = data_directory(directory)
         train_x, train_y, test_x, test_y = (
-            parse_idx(content, file)
-            for content, file in zip(self._contents(root), _FILES, strict=True)
+            parse_idx(content, file) for content, file in zip(self._contents(root), _FILES, strict=True)
         )
-        train, test = standardise(*(
-            (images[:, None] / np.float32(255)).astype(np.float32) for images in (train_x, test_x)
-        ))
+        train, test = standardise(_pixels(train_x), _pixels(test_x))
         return Dataset(
             name=self.name,
             train_x=train,
@@ -105,6 +102,11 @@ class FashionMnist(Idx):
         "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
         "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
     )
+
+
+def _pixels(images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
+    """n × 1 × height × width, from 0 to 1."""
+    return images[:, None].astype(np.float32) / np.float32(255)
 
 
 def _find(root: Path, name: str, file: str) -> bytes | None:

@@ -53,7 +53,8 @@ class LabelBiased(Partition):
         group = np.where(rng.random(len(labels)) < self.bias, labels, other)
         first = group * n // classes
         size = np.maximum((group + 1) * n // classes - first, 1)
-        return first + (rng.random(len(labels)) * size).astype(np.int64)
+        owner: Ints = first + (rng.random(len(labels)) * size).astype(np.int64)
+        return owner
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +77,9 @@ class Dirichlet(Partition):
 
     def _owners(self, labels: Ints, n: int, classes: int, rng: np.random.Generator) -> Ints:
         shares = rng.dirichlet(np.full(n, self.alpha), size=classes)  # classes × n
-        return (shares.cumsum(axis=1)[labels] < rng.random((len(labels), 1))).sum(axis=1).clip(max=n - 1)
+        below = shares.cumsum(axis=1)[labels] < rng.random((len(labels), 1))
+        owner: Ints = below.sum(axis=1).clip(max=n - 1)
+        return owner
 
 
 def _leave_nobody_empty(owner: Ints, n: int) -> None:

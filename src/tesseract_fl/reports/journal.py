@@ -50,4 +50,4 @@ class Run:
         """What the malicious clients weigh together in the last round that has weights."""
         weights = [record for record in self.records if record.get("weights") is not None][-1]
         ours = zip(weights["clients"], weights["weights"], strict=True)
-        return sum(weight for client, weight in ours if int(client) < self.config["malicious"])
+        return float(sum(weight for client, weight in ours if int(client) < self.config["malicious"]))

@@ -34,7 +34,10 @@ def weights_over_rounds(runs: Mapping[str, Run], path: Path, title: str) -> None
         weights = run.weights() * run.config["clients"] * run.config["participation"]
         c = run.config["malicious"]
         rounds = np.arange(1, len(weights) + 1)
-        for who, part, colour in (("benign", weights[:, c:], COLOURS[2]), ("malicious", weights[:, :c], COLOURS[1])):
+        for who, part, colour in (
+            ("benign", weights[:, c:], COLOURS[2]),
+            ("malicious", weights[:, :c], COLOURS[1]),
+        ):
             axes.plot(rounds, _nanmean(part), dash, color=colour, label=f"{who}, {label}", linewidth=2)
     axes.axhline(1, color="0.6", linewidth=1, zorder=0)
     axes.set(xlabel="round", ylabel="mean weight (1 = an equal share)", yscale="log")

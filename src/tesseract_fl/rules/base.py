@@ -1,9 +1,9 @@
 """The contract of a rule: a frozen configuration, a frozen state that the caller owns, a pure function.
 
-    rule  = Tesseract(f=20, decay=0.99)
-    state = rule.init(d)
-    out   = rule.aggregate(updates, state)
-    out.update, out.weights, out.state, out.report
+rule  = Tesseract(f=20, decay=0.99)
+state = rule.init(d)
+out   = rule.aggregate(updates, state)
+out.update, out.weights, out.state, out.report
 """
 
 from __future__ import annotations

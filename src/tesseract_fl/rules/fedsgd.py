@@ -30,9 +30,7 @@ class FedSGD(WeightingRule[State]):
     def statistic(self, updates: Updates, state: State) -> Float64s:
         return np.zeros(updates.n, np.float64)
 
-    def weigh(
-        self, statistic: Float64s, cohort: Cohort, state: State
-    ) -> tuple[Float64s, State, dict[str, Any]]:
+    def weigh(self, statistic: Float64s, cohort: Cohort, state: State) -> tuple[Float64s, State, dict[str, Any]]:
         samples = np.ones(cohort.n) if cohort.samples is None else cohort.samples
         shares = samples / samples.max()  # counts near the largest float would overflow their sum
         return shares / shares.sum(), state, {}

@@ -54,9 +54,9 @@ class Config:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}")
-        if not 0 < self.participation <= 1:
+        if not (_is_number(self.participation) and 0 < self.participation <= 1):
             raise ConfigError(f"participation must be above 0 and at most 1, got {self.participation!r}")
-        if not 0 < self.lr < math.inf:
+        if not (_is_number(self.lr) and 0 < self.lr < math.inf):
             raise ConfigError(f"lr must be a positive finite number, got {self.lr!r}")
         if self.malicious >= self.clients:
             raise ConfigError(f"malicious must be below clients, got {self.malicious} of {self.clients}")
@@ -126,6 +126,10 @@ _AT_LEAST = {
     "checkpoint_every": 1,
     "seed": 0,
 }
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _gate(settings: Mapping[str, Any]) -> Gate:

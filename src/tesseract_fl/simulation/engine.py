@@ -115,6 +115,5 @@ def _list(values: Any) -> list[float] | None:
 def _jsonable(record: Record) -> Record:
     """JSON has no NaN: a loss that is not finite becomes null."""
     return {
-        key: None if isinstance(value, float) and not math.isfinite(value) else value
-        for key, value in record.items()
+        key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in record.items()
     }

@@ -23,7 +23,7 @@ def evaluate(model: FlatModel, x: Tensor, y: Tensor, batch: int = 100) -> Qualit
     model.module.eval()
     loss = 0.0
     correct = 0
-    for inputs, labels in zip(x.split(batch), y.split(batch), strict=True):
+    for inputs, labels in zip(torch.split(x, batch), torch.split(y, batch), strict=True):
         logits = model.module(inputs)
         loss += cross_entropy(logits, labels, reduction="sum").item()
         correct += int((logits.argmax(dim=1) == labels).sum())

@@ -24,7 +24,7 @@ def local_update(model: FlatModel, batches: Batches, lr: float, out: Floats) -> 
     """One step of plain SGD per batch from the global model, which is as before when this returns."""
     start = model.vector
     out[:] = 0
-    losses = []
+    losses: list[float] = []
     for x, y in batches:
         if losses:  # the first step starts from the global model itself
             if len(losses) == 1:

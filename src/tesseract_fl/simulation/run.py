@@ -1,11 +1,11 @@
 """A run in a directory: what it was, what happened in each round, where it stands.
 
-    config.toml       the complete configuration; `tesseract-fl run` takes it again
-    metrics.jsonl     one JSON line per round; two runs of one seed have the same bytes
-    timings.jsonl     seconds per round: what no two runs agree on
-    checkpoint.safetensors   model, rule state and round: where --resume goes on
-    model.safetensors the final model by parameter name
-    summary.json      the end of it
+config.toml       the complete configuration; `tesseract-fl run` takes it again
+metrics.jsonl     one JSON line per round; two runs of one seed have the same bytes
+timings.jsonl     seconds per round: what no two runs agree on
+checkpoint.safetensors   model, rule state and round: where --resume goes on
+model.safetensors the final model by parameter name
+summary.json      the end of it
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def use_threads(count: int | None) -> None:
     """How many CPU threads this process uses from now on."""
     if count is not None:
         torch.set_num_threads(count)
-        numba.set_num_threads(min(count, numba.config.NUMBA_NUM_THREADS))
+        numba.set_num_threads(min(count, numba.get_num_threads()))
 
 
 def _brief(record: Record) -> Record:

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tesseract_fl.rules.tesseract import ReputationFilter, Tesseract
+from tesseract_fl.simulation.config import Config
+from tesseract_fl.types import ConfigError
+
+
+def test_f_is_the_number_of_malicious_clients_unless_set() -> None:
+    assert Config.from_table({"malicious": 7}).rule == Tesseract(f=7)
+    assert Config.from_table({"malicious": 7, "rule": {"f": 9}}).rule == Tesseract(f=9)
+    assert Config.from_table({"malicious": 7, "participation": 0.5}).rule == Tesseract(f=0.07)
+
+
+def test_rules_nest() -> None:
+    table = {
+        "malicious": 3,
+        "rule": {"name": "reputation_filter", "inner": {"name": "tesseract", "decay": 0.5}},
+    }
+    rule = Config.from_table(table).rule
+    assert rule == ReputationFilter(f=3, inner=Tesseract(f=3, decay=0.5))
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"clents": 3}, "no setting 'clents'; did you mean 'clients'"),
+        ({"rule": "tesserakt"}, "no rule named 'tesserakt'; did you mean 'tesseract'"),
+        ({"attack": "trim"}, "no attack named 'trim'; "),
+        ({"rule": {"decai": 1}}, "tesseract has no parameter 'decai'; did you mean 'decay'"),
+        ({"rule": "reputation_filter"}, "inner"),
+        ({"rule": 3}, "rule must be a name or a table"),
+        ({"clients": 0}, "clients must be a whole number of at least 1"),
+        ({"rounds": 1.5}, "rounds must be a whole number"),
+        ({"malicious": 100}, "malicious must be below clients"),
+        ({"participation": 0.0}, "participation must be above 0"),
+        ({"lr": float("nan")}, "lr must be a positive finite number"),
+        ({"rule": {"f": 50}}, "2f < n, but f = 50 and n = 100: with 100 clients f may be at most 49"),
+        (
+            {"clients": 10, "malicious": 4, "rule": {"f": 1}, "attack": "full_krum", "lr": "high"},
+            "lr must be",
+        ),
+        ({"clients": 10, "malicious": 5, "rule": {"f": 1}, "attack": "full_krum"}, "full_krum needs n ≥ 2c"),
+        ({"local_epochs": 1, "local_steps": 2}, "not both"),
+        ({"gate": {"quorun": 1}}, "gate has no parameter 'quorun'; did you mean 'quorum'"),
+    ],
+)
+def test_a_mistake_is_answered_with_what_would_be_right(table: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Config.from_table(table)
+    assert message in str(caught.value)
+
+
+def test_a_table_round_trips() -> None:
+    config = Config.from_table({"malicious": 5, "gate": {"max_norm_ratio": 3.0}, "partition": {"bias": 0.8}})
+    assert Config.from_table(config.to_table()) == config

@@ -1,0 +1,220 @@
+"""The round loop: local training, attacks in place, skipped rounds, and what a run leaves behind."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+from torch.nn.functional import cross_entropy
+
+from tesseract_fl.data.base import Dataset
+from tesseract_fl.models.small import Mlp
+from tesseract_fl.models.vector import FlatModel
+from tesseract_fl.simulation.config import Config
+from tesseract_fl.simulation.engine import Simulation
+from tesseract_fl.simulation.gradients import client_updates
+from tesseract_fl.simulation.run import run
+from tesseract_fl.types import CheckpointError, ConfigError
+
+SMALL: dict[str, Any] = {
+    "data": "breast_cancer",
+    "model": "logistic",
+    "clients": 12,
+    "malicious": 3,
+    "rounds": 10,
+    "batch": 8,
+    "lr": 0.1,
+    "eval_every": 5,
+    "attack": "full_trim",
+}
+
+
+@pytest.fixture(scope="module")
+def cancer() -> Dataset:
+    return Config.from_table(SMALL).data.read()
+
+
+def config(**changes: Any) -> Config:
+    return Config.from_table({**SMALL, **changes})
+
+
+def test_one_local_step_is_minus_lr_times_the_gradient() -> None:
+    model = FlatModel.create(Mlp(hidden=6), (5,), 3, seed=1)
+    before = model.vector.copy()
+    x, y = torch.randn(4, 5, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 1])
+    out = np.empty((1, model.layout.d), np.float32)
+    losses = client_updates(model, [[(x, y)]], 0.5, out)
+    loss = cross_entropy(model.module(x), y)
+    gradient = torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss, model.parameters)])
+    np.testing.assert_allclose(out[0], -0.5 * gradient.numpy(), rtol=1e-6, atol=1e-8)
+    np.testing.assert_array_equal(model.vector, before)
+    assert losses == [pytest.approx(loss.item())]
+
+
+def test_several_local_steps_equal_torch_s_own_optimiser() -> None:
+    rng = torch.Generator().manual_seed(0)
+    batches = [(torch.randn(4, 5, generator=rng), torch.tensor([0, 1, 2, 1])) for _ in range(3)]
+    model = FlatModel.create(Mlp(hidden=6), (5,), 3, seed=1)
+    before = model.vector.copy()
+    out = np.empty((1, model.layout.d), np.float32)
+    client_updates(model, [batches], 0.1, out)
+    np.testing.assert_array_equal(model.vector, before)
+
+    optimiser = torch.optim.SGD(model.module.parameters(), lr=0.1)
+    for x, y in batches:
+        optimiser.zero_grad()
+        torch.autograd.backward(cross_entropy(model.module(x), y))
+        optimiser.step()
+    np.testing.assert_allclose(out[0], model.vector - before, rtol=1e-4, atol=1e-6)
+
+
+def test_each_client_walks_its_samples_round_robin(cancer: Dataset) -> None:
+    simulation = Simulation(config(), cancer)
+    own = simulation.samples[4]
+    seen: list[int] = []
+    for simulation.round in range(1, 20):
+        for x, _ in simulation._batches(4):
+            matches = (simulation.train[0][torch.from_numpy(own)][:, None] == x[None]).all(dim=2)
+            seen += [int(own[int(column.nonzero()[0])]) for column in matches.T]
+    cycle = [int(i) for i in own]
+    assert seen == (cycle * 20)[: len(seen)]
+
+
+def test_local_epochs_pass_over_everything(cancer: Dataset) -> None:
+    simulation = Simulation(config(local_epochs=2), cancer)
+    simulation.round = 1
+    batches = list(simulation._batches(0))
+    assert len(batches) == 2 * -(-len(simulation.samples[0]) // 8)
+
+
+def test_participation_samples_clients_and_counts_f_among_them(cancer: Dataset) -> None:
+    simulation = Simulation(config(participation=0.5), cancer)
+    seen = set()
+    for _ in range(10):
+        record = simulation.step()
+        assert len(record["clients"]) == 6
+        assert sum(record["penalised"]) == 2 * 2  # a quarter of 6, rounded up
+        seen |= set(record["clients"])
+    assert len(seen) == 12
+
+
+def test_nobody_malicious_present_is_fine(cancer: Dataset) -> None:
+    simulation = Simulation(config(participation=0.2, malicious=1), cancer)
+    for _ in range(10):
+        simulation.step()
+
+
+def test_a_round_that_can_t_be_aggregated_is_skipped_and_the_model_kept(cancer: Dataset) -> None:
+    simulation = Simulation(config(gate={"quorum": 13}), cancer)
+    before = simulation.model.vector.copy()
+    record = simulation.step()
+    assert "quorum is 13" in record["skipped"]
+    np.testing.assert_array_equal(simulation.model.vector, before)
+    assert simulation.step()["round"] == 2
+
+
+def test_a_model_that_would_become_infinite_is_kept(cancer: Dataset) -> None:
+    simulation = Simulation(config(rule="fedsgd", attack="none"), cancer)
+    simulation.model.vector[:] = np.finfo(np.float32).max / 2
+    for _ in range(3):
+        simulation.step()
+    assert np.isfinite(simulation.model.vector).all()
+
+
+def test_tesseract_recovers_what_the_mean_loses() -> None:
+    digits = Config.from_table({"data": "mnist_5k"}).data.read()
+
+    def accuracy(rule: str, attack: str) -> float:
+        settings = config(model="mlp", rule=rule, attack=attack, rounds=60, clients=40, malicious=8, eval_every=60)
+        found = run(settings, digits)["accuracy"]
+        assert isinstance(found, float)
+        return found
+
+    clean = accuracy("fedsgd", "none")
+    assert clean > 0.8
+    assert accuracy("fedsgd", "full_trim") < clean - 0.2
+    assert accuracy("tesseract", "full_trim") > clean - 0.05
+    assert accuracy("tesseract", "full_krum") > clean - 0.1
+
+
+def files(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.iterdir() if path.name != "timings.jsonl"}
+
+
+def test_two_runs_of_one_seed_leave_the_same_bytes(cancer: Dataset, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        run(config(), cancer, tmp_path / name)
+    one = files(tmp_path / "one")
+    assert set(one) == {
+        "config.toml",
+        "metrics.jsonl",
+        "model.safetensors",
+        "checkpoint.safetensors",
+        "summary.json",
+    }
+    assert one == files(tmp_path / "two")
+    run(config(seed=1), cancer, tmp_path / "other")
+    assert files(tmp_path / "other")["metrics.jsonl"] != one["metrics.jsonl"]
+
+
+def test_what_a_run_leaves_behind(cancer: Dataset, tmp_path: Path) -> None:
+    settings = config()
+    summary = run(settings, cancer, tmp_path / "run")
+    lines = (tmp_path / "run/metrics.jsonl").read_text().splitlines()
+    records = [json.loads(line) for line in lines]
+    assert [record["round"] for record in records] == list(range(1, 11))
+    assert [record["round"] for record in records if "accuracy" in record] == [5, 10]
+    for record in records:
+        assert len(record["weights"]) == len(record["flip_score"]) == len(record["clients"]) == 12
+    assert summary["accuracy"] == records[-1]["accuracy"]
+    again = Config.from_table(tomllib.loads((tmp_path / "run/config.toml").read_text()))
+    assert again == settings
+    model = load_file(tmp_path / "run/model.safetensors")
+    assert {name: array.shape for name, array in model.items()} == {"1.weight": (2, 30), "1.bias": (2,)}
+
+
+@pytest.mark.parametrize("every", [1, 4])
+def test_a_run_that_stopped_and_goes_on_ends_like_one_that_did_not(cancer: Dataset, tmp_path: Path, every: int) -> None:
+    settings = config(checkpoint_every=every, participation=0.6)
+    run(settings, cancer, tmp_path / "whole")
+
+    class KilledError(Exception):
+        pass
+
+    def kill_after(rounds: int) -> Any:
+        def on_round(record: dict[str, Any], seconds: float) -> None:
+            if record["round"] == rounds:
+                raise KilledError
+
+        return lambda title, total, done: on_round
+
+    for rounds in (3, 5, 9):
+        with pytest.raises(KilledError):
+            run(settings, cancer, tmp_path / "torn", resume=True, on_start=kill_after(rounds))
+        with (tmp_path / "torn/metrics.jsonl").open("a") as file:
+            file.write('{"round":99,"torn')
+    run(settings, cancer, tmp_path / "torn", resume=True)
+    assert files(tmp_path / "torn") == files(tmp_path / "whole")
+
+
+def test_a_run_can_be_made_longer_but_not_otherwise_changed(cancer: Dataset, tmp_path: Path) -> None:
+    run(config(rounds=4), cancer, tmp_path / "run")
+    run(config(rounds=10), cancer, tmp_path / "run", resume=True)
+    with pytest.raises(CheckpointError, match="another lr"):
+        run(config(lr=0.2), cancer, tmp_path / "run", resume=True)
+    with pytest.raises(ConfigError, match=r"is not empty.*--resume"):
+        run(config(), cancer, tmp_path / "run")
+
+
+def test_a_damaged_checkpoint_is_refused_and_never_reset(cancer: Dataset, tmp_path: Path) -> None:
+    run(config(rounds=3), cancer, tmp_path / "run")
+    path = tmp_path / "run/checkpoint.safetensors"
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(CheckpointError, match="damaged"):
+        run(config(), cancer, tmp_path / "run", resume=True)
