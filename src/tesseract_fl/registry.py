@@ -1,7 +1,8 @@
 """One registry: an explicit table from name to class, open to other packages through entry points.
 
 A component is written as a name with parameters, `{"name": "tesseract", "f": 20}`; a parameter that is
-itself such a table is built from the same table first.
+itself such a table is built from the same table first. `{"name": "nnm+krum"}` is short for an `nnm` whose
+`inner` is a `krum`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,21 @@ BUILTIN: dict[str, dict[str, str]] = {
         "tesseract": "tesseract_fl.rules.tesseract:Tesseract",
         "reputation_filter": "tesseract_fl.rules.tesseract:ReputationFilter",
         "fedsgd": "tesseract_fl.rules.fedsgd:FedSGD",
+        "trimmed_mean": "tesseract_fl.rules.coordinate:TrimmedMean",
+        "median": "tesseract_fl.rules.coordinate:Median",
+        "mean_around_median": "tesseract_fl.rules.coordinate:MeanAroundMedian",
+        "krum": "tesseract_fl.rules.krum:Krum",
+        "multi_krum": "tesseract_fl.rules.krum:MultiKrum",
+        "bulyan": "tesseract_fl.rules.krum:Bulyan",
+        "faba": "tesseract_fl.rules.faba:Faba",
+        "foolsgold": "tesseract_fl.rules.foolsgold:FoolsGold",
+        "fltrust": "tesseract_fl.rules.fltrust:FLTrust",
+        "geometric_median": "tesseract_fl.rules.geometric_median:GeometricMedian",
+        "centred_clipping": "tesseract_fl.rules.centred_clipping:CentredClipping",
+        "dnc": "tesseract_fl.rules.dnc:DnC",
+        "nnm": "tesseract_fl.rules.transforms:NearestNeighbourMixing",
+        "bucketing": "tesseract_fl.rules.transforms:Bucketing",
+        "norm_clipping": "tesseract_fl.rules.transforms:NormClipping",
     },
     "attacks": {
         "none": "tesseract_fl.attacks.base:NoAttack",
@@ -81,6 +97,9 @@ def build(kind: str, spec: Mapping[str, Any], **defaults: Any) -> Any:
     name = params.pop("name", None)
     if not isinstance(name, str):
         raise ConfigError(f"{kind}: a table with a 'name' is needed, got {dict(spec)!r}")
+    name, plus, inner = name.partition("+")
+    if plus:
+        params["inner"] = {"name": inner, **params.get("inner", {})}
     cls = lookup(kind, name)
     fields = [field.name for field in dataclasses.fields(cls)]
     for key, value in params.items():
@@ -105,3 +124,9 @@ def describe(kind: str, component: Any) -> dict[str, Any]:
         if value is not None:
             spec[field.name] = describe(kind, value) if dataclasses.is_dataclass(value) else value
     return spec
+
+
+def title(spec: Mapping[str, Any]) -> str:
+    """The short name of a component: nnm+krum."""
+    inner = spec.get("inner")
+    return f"{spec['name']}+{title(inner)}" if isinstance(inner, Mapping) else str(spec["name"])

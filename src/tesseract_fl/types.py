@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import compress
 from typing import Any, TypeAlias
@@ -15,7 +15,10 @@ Floats: TypeAlias = npt.NDArray[np.floating[Any]]
 Float64s: TypeAlias = npt.NDArray[np.float64]
 Bools: TypeAlias = npt.NDArray[np.bool_]
 Ints: TypeAlias = npt.NDArray[np.int64]
-Matrix: TypeAlias = Floats  # n × d, one row per client
+Matrix: TypeAlias = Any  # n × d, one row per client: a numpy array or a torch tensor
+
+
+LENS_COLUMNS = 16_384
 
 
 class TesseractError(Exception):
@@ -83,7 +86,9 @@ class Cohort:
 class Updates(Cohort):
     """What the clients of one round sent: row i of `matrix` is the model delta of client `ids[i]`.
 
-    `trusted` is an update that the server computed itself on clean data.
+    `trusted` is an update that the server computed itself on clean data. `offset` is the number of the first
+    column, where this is a block of a larger round. With a `lens`, the rows that count are lens(matrix): it
+    works on any block of columns, so that a transformed round never has to exist as a whole.
 
     >>> Updates(matrix=np.zeros((2, 3), np.float32), ids=("a", "b"), round=1).d
     3
@@ -91,36 +96,48 @@ class Updates(Cohort):
 
     matrix: Matrix
     trusted: Floats | None = None
+    offset: int = 0
+    lens: Callable[[Matrix], Matrix] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.matrix.ndim != 2 or self.matrix.shape[0] != self.n:
-            raise ConfigError(
-                f"{self.n} client ids need a matrix of {self.n} rows, got shape {tuple(self.matrix.shape)}"
-            )
-        if self.trusted is not None and self.trusted.shape != (self.d,):
-            raise ConfigError(f"the trusted update must have shape ({self.d},), got {self.trusted.shape}")
+        if self.matrix.ndim != 2 or (self.lens is None and self.matrix.shape[0] != self.n):
+            shape = tuple(self.matrix.shape)
+            raise ConfigError(f"{self.n} client ids need a matrix of {self.n} rows, got shape {shape}")
+        if self.trusted is not None and tuple(self.trusted.shape) != (self.d,):
+            raise ConfigError(f"the trusted update must have shape ({self.d},), got {tuple(self.trusted.shape)}")
 
     @property
     def d(self) -> int:
         return int(self.matrix.shape[1])
 
-    def rows(self, keep: Bools) -> Updates:
-        """The same round with only some of its clients."""
-        return replace(
-            self,
-            ids=tuple(compress(self.ids, keep)),
-            matrix=self.matrix[keep],
-            samples=None if self.samples is None else self.samples[keep],
-        )
+    def blocks(self) -> list[slice]:
+        """The blocks of columns in which a rule goes through this round; in memory one block is fastest."""
+        width = self.d if self.lens is None else LENS_COLUMNS
+        return [slice(start, min(start + width, self.d)) for start in range(0, max(self.d, 1), max(width, 1))]
 
     def columns(self, block: slice) -> Updates:
-        """The same round seen through some of the model's parameters: views, no copy."""
+        """The same round seen through some of the model's parameters, its lens applied."""
+        matrix = self.matrix[:, block]
         return replace(
             self,
-            matrix=self.matrix[:, block],
+            matrix=matrix if self.lens is None else self.lens(matrix),
             trusted=None if self.trusted is None else self.trusted[block],
+            offset=self.offset + block.start,
+            lens=None,
         )
+
+    def through(self, lens: Callable[[Matrix], Matrix], ids: tuple[ClientId, ...] | None = None) -> Updates:
+        """The same round behind one more lens; `ids` names its rows if they are no longer the clients'."""
+        before = self.lens
+        both = lens if before is None else lambda block: lens(before(block))
+        return replace(self, lens=both) if ids is None else replace(self, lens=both, ids=ids, samples=None)
+
+    def only(self, keep: Bools) -> Updates:
+        """The same round with only some of its clients."""
+        ids = tuple(compress(self.ids, keep))
+        seen = self.through(lambda block: block[keep], ids)
+        return seen if self.samples is None else replace(seen, samples=self.samples[keep])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -131,7 +148,7 @@ class Aggregate:
     and JSON-able; lists in it are in the order of the round's client ids.
     """
 
-    update: Floats
+    update: Matrix
     weights: Float64s | None
     state: Any
     report: Mapping[str, Any]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -90,3 +91,160 @@ def full_trim_interval(column: Sequence[float], b: float = 2.0) -> tuple[float, 
     if s < 0:
         return (high, b * high) if high > 0 else (high, high / b)
     return (0.0, 0.0)
+
+
+# The other rules. Each takes rows and answers one row; ties are left out by drawing rows that have none.
+
+
+def columns(U: Rows) -> list[list[float]]:
+    return [[float(x) for x in column] for column in zip(*U, strict=True)]
+
+
+def mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+def mean_row(U: Rows) -> list[float]:
+    return [mean(column) for column in columns(U)]
+
+
+def norm(row: Sequence[float]) -> float:
+    return math.sqrt(math.fsum(float(x) ** 2 for x in row))
+
+
+def dot(x: Sequence[float], y: Sequence[float]) -> float:
+    return math.fsum(float(a) * float(b) for a, b in zip(x, y, strict=True))
+
+
+def middle(values: Sequence[float]) -> float:
+    ordered = sorted(values)
+    n = len(ordered)
+    return ordered[n // 2] if n % 2 else (ordered[n // 2 - 1] + ordered[n // 2]) / 2
+
+
+def median(U: Rows) -> list[float]:
+    return [middle(column) for column in columns(U)]
+
+
+def trimmed_mean(U: Rows, f: int) -> list[float]:
+    return [mean(sorted(column)[f : len(column) - f]) for column in columns(U)]
+
+
+def closest_to_median(values: Sequence[float], k: int) -> float:
+    """Mean of the k values closest to their median; of two equally far away, the smaller."""
+    centre = middle(values)
+    return mean(sorted(values, key=lambda x: (abs(x - centre), x))[:k])
+
+
+def mean_around_median(U: Rows, f: int) -> list[float]:
+    return [closest_to_median(column, len(column) - f) for column in columns(U)]
+
+
+def krum(U: Rows, f: int) -> list[float]:
+    rows = list(U)
+    scores = krum_scores(rows, f)
+    return [float(x) for x in rows[scores.index(min(scores))]]
+
+
+def multi_krum(U: Rows, f: int, q: int | None = None) -> list[float]:
+    rows = list(U)
+    scores = krum_scores(rows, f)
+    best = sorted(range(len(rows)), key=lambda i: scores[i])[: len(rows) - f if q is None else q]
+    return mean_row([rows[i] for i in best])
+
+
+def coin(client: str, round: int = 1) -> int:
+    """How ties are broken, as documented."""
+    return int.from_bytes(blake2b(f"{round}:{client}".encode(), digest_size=8).digest(), "little")
+
+
+def bulyan(U: Rows, f: int) -> list[float]:
+    """Ties are the rule here: once a score is one distance, two mutual neighbours share it."""
+    remaining = list(enumerate(U))
+    theta = len(remaining) - 2 * f
+    chosen = []
+    for _ in range(theta):
+        rows = [row for _, row in remaining]
+        scores = krum_scores(rows, f) if len(rows) > f + 2 else [0.0] * len(rows)
+        best = min(range(len(rows)), key=lambda k: (scores[k], coin(str(remaining[k][0]))))
+        chosen.append(remaining.pop(best)[1])
+    return [closest_to_median(column, theta - 2 * f) for column in columns(chosen)]
+
+
+def faba(U: Rows, f: int) -> list[float]:
+    remaining = list(U)
+    for _ in range(f):
+        centre = mean_row(remaining)
+        away = [squared_distance(row, centre) for row in remaining]
+        remaining.pop(away.index(max(away)))
+    return mean_row(remaining)
+
+
+def foolsgold_alpha(H: Rows) -> list[float]:
+    rows = list(H)
+    n = len(rows)
+    cs = [
+        [0.0 if i == k else dot(rows[i], rows[k]) / (norm(rows[i]) * norm(rows[k])) for k in range(n)] for i in range(n)
+    ]
+    v = [max(row) for row in cs]
+    for i in range(n):
+        for k in range(n):
+            if v[k] > v[i]:
+                cs[i][k] *= v[i] / v[k]
+    alpha = [min(max(1 - max(row), 0.0), 1.0) for row in cs]
+    largest = max(alpha)
+    result = []
+    for a in alpha:
+        a = min(a / largest, 0.99)
+        result.append(0.0 if a == 0 else min(max(math.log(a / (1 - a)) + 0.5, 0.0), 1.0))
+    return result
+
+
+def foolsgold(U: Rows) -> list[float]:
+    alpha = foolsgold_alpha(U)
+    return weighted_sum([a / math.fsum(alpha) for a in alpha], U)
+
+
+def fltrust(U: Rows, trusted: Sequence[float]) -> list[float]:
+    trust = [max(dot(row, trusted) / (norm(row) * norm(trusted)), 0.0) for row in U]
+    weights = [t * norm(trusted) / norm(row) / math.fsum(trust) for t, row in zip(trust, U, strict=True)]
+    return weighted_sum(weights, U)
+
+
+def geometric_median(U: Rows, smoothing: float = 1e-6, iterations: int = 3000) -> list[float]:
+    X = np.asarray(U, np.float64)
+    z = X.mean(axis=0)
+    for _ in range(iterations):
+        beta = 1 / np.maximum(np.linalg.norm(X - z, axis=1), smoothing)
+        z = beta @ X / beta.sum()
+    return [float(x) for x in z]
+
+
+def centred_clipping(U: Rows, centre: Sequence[float], tau: float, iterations: int) -> list[float]:
+    v = [float(x) for x in centre]
+    for _ in range(iterations):
+        differences = [[float(x) - c for x, c in zip(row, v, strict=True)] for row in U]
+        clipped = [[x * min(1.0, tau / norm(row)) for x in row] for row in differences]
+        v = [c + step for c, step in zip(v, mean_row(clipped), strict=True)]
+    return v
+
+
+def dnc(U: Rows, f: int) -> list[float]:
+    """One iteration over all coordinates, by the singular value decomposition of the centred rows."""
+    X = np.asarray(U, np.float64)
+    centred = X - X.mean(axis=0)
+    v = np.linalg.svd(centred, full_matrices=False)[2][0]
+    scores = (centred @ v) ** 2
+    keep = sorted(range(len(X)), key=lambda i: scores[i])[: len(X) - f]
+    return mean_row([X[i] for i in keep])
+
+
+def nearest_neighbour_mixing(U: Rows, f: int) -> list[list[float]]:
+    rows = list(U)
+    return [mean_row(sorted(rows, key=lambda x: squared_distance(row, x))[: len(rows) - f]) for row in rows]
+
+
+def norm_clipped_mean(U: Rows, tau: float | None = None) -> list[float]:
+    norms = [norm(row) for row in U]
+    radius = middle(norms) if tau is None else tau
+    return mean_row([[float(x) * min(1.0, radius / length) for x in row] for row, length in zip(U, norms, strict=True)])

@@ -79,7 +79,7 @@ def test_each_client_walks_its_samples_round_robin(cancer: Dataset) -> None:
     own = simulation.samples[4]
     seen: list[int] = []
     for simulation.round in range(1, 20):
-        for x, _ in simulation._batches(4):
+        for x, _ in simulation._batches(own):
             matches = (simulation.train[0][torch.from_numpy(own)][:, None] == x[None]).all(dim=2)
             seen += [int(own[int(column.nonzero()[0])]) for column in matches.T]
     cycle = [int(i) for i in own]
@@ -89,7 +89,7 @@ def test_each_client_walks_its_samples_round_robin(cancer: Dataset) -> None:
 def test_local_epochs_pass_over_everything(cancer: Dataset) -> None:
     simulation = Simulation(config(local_epochs=2), cancer)
     simulation.round = 1
-    batches = list(simulation._batches(0))
+    batches = list(simulation._batches(simulation.samples[0]))
     assert len(batches) == 2 * -(-len(simulation.samples[0]) // 8)
 
 

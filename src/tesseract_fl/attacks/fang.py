@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tesseract_fl.attacks.base import Attack, View
-from tesseract_fl.kernels import centred_gram, dots, squared_distances, squared_norms
+from tesseract_fl.kernels import dots, gram, squared_distances, squared_norms
 from tesseract_fl.types import ConfigError, Float64s, Matrix
 
 
@@ -77,7 +77,7 @@ class FullKrum(Attack):
         n, c, d = view.n, view.c, view.d
         s = view.direction
         norms = squared_norms(view.benign)
-        between = squared_distances(centred_gram(view.benign))  # benign × benign
+        between = squared_distances(gram(view.benign))  # benign × benign
         along = dots(view.benign, s)
         size = int(np.count_nonzero(s))
 

@@ -15,7 +15,7 @@ import click
 def command(out: Path, seed: int, as_json: bool) -> None:
     """Train four small federations on 5,000 real MNIST images: no attack, attacked, attacked and defended.
 
-    20 clients, 4 of them malicious. Ends with a table and two pictures. Runs that are already in --out are
+    40 clients, 8 of them malicious. Ends with a table and two pictures. Runs that are already in --out are
     shown again, or gone on with; another --out starts over.
     """
     from tesseract_fl.cli.progress import rounds
@@ -51,7 +51,7 @@ def command(out: Path, seed: int, as_json: bool) -> None:
     table = Table(title=f"{setting}, {SETTINGS['rounds']} rounds", title_justify="left", title_style="bold")
     table.add_column("run")
     table.add_column("test accuracy", justify="right")
-    table.add_column("weight of the 4 malicious clients\nin the last round, together", justify="right")
+    table.add_column("weight of the malicious clients\nin the last round, together", justify="right")
     for row in rows:
         table.add_row(row["run"], f"{row['accuracy']:.1%}", f"{row['malicious_weight']:.2%}")
     Console().print(table)

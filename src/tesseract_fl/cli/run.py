@@ -26,6 +26,7 @@ _SETTINGS = (
     ("--local-epochs", int, "Passes over a client's own data per round, instead of --local-steps."),
     ("--eval-every", int, "Rounds between evaluations on the test set."),
     ("--checkpoint-every", int, "Rounds between checkpoints; a killed run repeats at most that many."),
+    ("--root", int, "Samples in the server's clean root set, for rules that need one."),
     ("--seed", int, "Seed of everything random."),
 )
 

@@ -9,6 +9,7 @@ from typing import Any, Generic
 import numpy as np
 import numpy.typing as npt
 
+from tesseract_fl.kernels import sign
 from tesseract_fl.reputation import score
 from tesseract_fl.reputation.evidence import FlipScore, rank
 from tesseract_fl.rules.base import (
@@ -21,13 +22,9 @@ from tesseract_fl.rules.base import (
     check_majority,
     resolve_f,
 )
-from tesseract_fl.types import Aggregate, Bools, ClientId, Cohort, Float64s, Floats, Updates
+from tesseract_fl.types import Aggregate, Bools, ClientId, Cohort, Float64s, Matrix, Updates
 
 EVIDENCE = FlipScore()
-
-
-def sign(update: Floats) -> npt.NDArray[np.int8]:
-    return np.sign(update).astype(np.int8)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +65,10 @@ class Tesseract(WeightingRule[TesseractState]):
         check_f("tesseract", self.f)
         check_decay("tesseract", self.decay)
 
+    @property
+    def remembers_clients(self) -> bool:
+        return True
+
     def check(self, n: int) -> None:
         check_majority("tesseract", self.f, n)
 
@@ -87,7 +88,7 @@ class Tesseract(WeightingRule[TesseractState]):
         report = verdicts(statistic, suspects, reputation, cohort)
         return weights, replace(state, reputation=reputation), report
 
-    def finish(self, state: TesseractState, update: Floats) -> TesseractState:
+    def finish(self, state: TesseractState, updates: Updates, update: Matrix) -> TesseractState:
         return replace(state, direction=sign(update))
 
 
@@ -113,6 +114,14 @@ class ReputationFilter(Rule[FilterState[S]]):
         check_f("reputation_filter", self.f)
         check_decay("reputation_filter", self.decay)
 
+    @property
+    def remembers_clients(self) -> bool:
+        return True
+
+    @property
+    def needs_trusted(self) -> bool:
+        return self.inner.needs_trusted
+
     def check(self, n: int) -> None:
         check_majority("reputation_filter", self.f, n)
         self.inner.check(n - resolve_f(self.f, n))
@@ -122,13 +131,14 @@ class ReputationFilter(Rule[FilterState[S]]):
 
     def _aggregate(self, updates: Updates, state: FilterState[S]) -> Aggregate:
         f = resolve_f(self.f, updates.n)
-        scores = EVIDENCE.scores(updates.matrix, state.direction)
+        blocks = updates.blocks()
+        scores = np.asarray(sum(EVIDENCE.scores(updates.columns(b).matrix, state.direction[b]) for b in blocks))
         suspects = EVIDENCE.suspects(scores, f, updates)
         reputation = score.judge(state.reputation, updates, suspects, f=f, decay=self.decay)
         keep = np.ones(updates.n, np.bool_)
         keep[rank(score.of(reputation, updates), updates)[:f]] = False
 
-        out = self.inner.aggregate(updates.rows(keep), state.inner)
+        out = self.inner.aggregate(updates.only(keep), state.inner)
         weights = None
         if out.weights is not None:
             weights = np.zeros(updates.n, np.float64)

@@ -29,7 +29,10 @@ COMPONENTS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """A run. The first `malicious` clients attack; `rule.f`, if not set, is their number, as in the paper."""
+    """A run. The first `malicious` clients attack; `rule.f`, if not set, is their number, as in the paper.
+
+    `root` is the size of the server's own clean data set, for a rule that needs one (fltrust).
+    """
 
     data: Reader
     partition: Partition
@@ -47,6 +50,7 @@ class Config:
     local_epochs: int = 0
     eval_every: int = 10
     checkpoint_every: int = 1
+    root: int = 100
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -124,6 +128,7 @@ _AT_LEAST = {
     "local_epochs": 0,
     "eval_every": 1,
     "checkpoint_every": 1,
+    "root": 1,
     "seed": 0,
 }
 

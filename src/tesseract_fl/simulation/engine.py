@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from tesseract_fl.randomness import generator
 from tesseract_fl.simulation.config import Config
 from tesseract_fl.simulation.evaluate import evaluate
 from tesseract_fl.simulation.gradients import client_updates
-from tesseract_fl.types import Aggregate, Floats, Ints, Matrix, RoundSkipped
+from tesseract_fl.types import Aggregate, ConfigError, Floats, Ints, Matrix, RoundSkipped
 
 Record = dict[str, Any]
 
@@ -36,6 +37,7 @@ class Simulation:
         seed = int(generator(config.seed, "model").integers(2**31))
         self.model = FlatModel.create(config.model, dataset.shape, dataset.classes, seed)
         self.state = config.rule.init(self.model.layout.d)
+        self.root = self._root_samples() if config.rule.needs_trusted else None
         self.round = 0
         self.defence: dict[str, Any] = {}
         self._matrix = np.empty((config.clients_per_round, self.model.layout.d), np.float32)
@@ -51,6 +53,7 @@ class Simulation:
         try:
             samples = [len(self.samples[client]) for client in present]
             updates = self.config.gate.screen(matrix, ids, round=self.round, samples=samples)
+            updates = replace(updates, trusted=self._server_update())
             out = self.config.rule.aggregate(updates, self.state)
             self._apply(out)
             record |= {"clients": list(updates.ids), "weights": _list(out.weights), **out.report}
@@ -61,18 +64,31 @@ class Simulation:
             record |= {"test_loss": quality.loss, "accuracy": quality.accuracy}
         return _jsonable(record)
 
+    def _root_samples(self) -> Ints:
+        available = len(self.train[1])
+        if self.config.root > available:
+            raise ConfigError(f"a root set of {self.config.root} can't be drawn from {available} training samples")
+        return generator(self.config.seed, "root").choice(available, self.config.root, replace=False)
+
     def _sample_clients(self) -> Ints:
         rng = generator(self.config.seed, "participation", self.round)
         chosen = rng.choice(self.config.clients, self.config.clients_per_round, replace=False)
         return np.sort(chosen)
 
     def _honest_updates(self, present: Ints) -> tuple[Matrix, list[float]]:
-        batches = [self._batches(client) for client in present]
+        batches = [self._batches(self.samples[client]) for client in present]
         return self._matrix, client_updates(self.model, batches, self.config.lr, self._matrix)
 
-    def _batches(self, client: int) -> Iterator[tuple[Tensor, Tensor]]:
+    def _server_update(self) -> Floats | None:
+        """What the server itself learns from its clean root set, where the rule asks for it."""
+        if self.root is None:
+            return None
+        update = np.empty(self.model.layout.d, np.float32)
+        client_updates(self.model, [self._batches(self.root)], self.config.lr, update[None])
+        return update
+
+    def _batches(self, own: Ints) -> Iterator[tuple[Tensor, Tensor]]:
         """Each client walks its samples round-robin; where it stands follows from the round alone."""
-        own = self.samples[client]
         batch, steps = self.config.batch, self.config.local_steps
         if self.config.local_epochs:
             steps = self.config.local_epochs * math.ceil(len(own) / batch)

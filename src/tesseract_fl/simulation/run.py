@@ -68,14 +68,14 @@ def run(
 
 def title_of(config: Config) -> str:
     """tesseract + full_trim"""
-    names = (registry.describe(*pair)["name"] for pair in (("rules", config.rule), ("attacks", config.attack)))
-    return " + ".join(names)
+    table = config.to_table()
+    return f"{registry.title(table['rule'])} + {registry.title(table['attack'])}"
 
 
 def name_of(config: Config) -> str:
     """What a run's directory is called if nobody says: data, rule, attack and seed."""
     table = config.to_table()
-    names = [table[kind]["name"] for kind in ("data", "rule", "attack")]
+    names = [registry.title(table[kind]) for kind in ("data", "rule", "attack")]
     return "-".join([*names, f"seed{config.seed}"])
 
 

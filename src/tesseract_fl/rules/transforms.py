@@ -1,0 +1,147 @@
+"""Transforms in front of any rule: it then sees mixtures of the updates instead of the updates.
+
+A transform is a matrix A, n′ × n, of which `mixing` says the entries; the inner rule works on A·U, block by block.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass, field, replace
+from typing import Any, final
+
+import numpy as np
+
+from tesseract_fl import kernels
+from tesseract_fl.randomness import generator
+from tesseract_fl.reputation.evidence import rank
+from tesseract_fl.rules.base import Rule, S, check_f, check_majority, resolve_f
+from tesseract_fl.rules.fedsgd import FedSGD
+from tesseract_fl.types import Aggregate, ClientId, ConfigError, Float64s, PreconditionError, Updates
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transform(Rule[S]):
+    """Puts something in front of a rule; its state is the inner rule's."""
+
+    inner: Rule[S]
+
+    @abstractmethod
+    def mixing(self, updates: Updates) -> Float64s:
+        """A, n′ × n: what the inner rule's rows are made of."""
+
+    def ids(self, updates: Updates, rows: int) -> tuple[ClientId, ...] | None:
+        """The names of the rows, if they are no longer the clients'."""
+        return None
+
+    @property
+    def remembers_clients(self) -> bool:
+        return self.inner.remembers_clients
+
+    @property
+    def needs_trusted(self) -> bool:
+        return self.inner.needs_trusted
+
+    def init(self, d: int) -> S:
+        return self.inner.init(d)
+
+    def check(self, n: int) -> None:
+        self.inner.check(n)
+
+    @final
+    def _aggregate(self, updates: Updates, state: S) -> Aggregate:
+        A = self.mixing(updates)
+        mixed = updates.through(lambda block: kernels.mix(A, block), self.ids(updates, len(A)))
+        out = self.inner.aggregate(mixed, state)
+        weights = None if out.weights is None else A.T @ out.weights
+        return replace(out, weights=weights)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NearestNeighbourMixing(Transform[S]):
+    """Each update is replaced by the mean of its n − f nearest, itself included, before `inner` sees it.
+
+    Allouah et al., Fixing by Mixing: A Recipe for Optimal Byzantine ML under Heterogeneity, 2023.
+    """
+
+    f: int | float
+
+    def __post_init__(self) -> None:
+        check_f("nnm", self.f)
+
+    def check(self, n: int) -> None:
+        check_majority("nnm", self.f, n)
+        super().check(n)
+
+    def mixing(self, updates: Updates) -> Float64s:
+        grams = (kernels.gram(updates.columns(b).matrix) for b in updates.blocks())
+        distances = kernels.squared_distances(np.asarray(sum(grams)))
+        k = updates.n - resolve_f(self.f, updates.n)
+        A = np.zeros((updates.n, updates.n))
+        for i, row in enumerate(distances):
+            row[i] = -1.0  # itself first, also among duplicates
+            A[i, rank(row, updates)[:k]] = 1 / k
+        return A
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bucketing(Transform[S]):
+    """Clients are put into random buckets of `size`, anew each round; `inner` sees the buckets' means.
+
+    One malicious client spoils one bucket, so `inner` should assume as many as there are malicious clients.
+
+    Karimireddy, He, Jaggi: Byzantine-Robust Learning on Heterogeneous Datasets via Bucketing, 2022.
+    """
+
+    size: int = 2
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise ConfigError(f"bucketing: size must be at least 1, got {self.size}")
+        if self.inner.remembers_clients:
+            raise ConfigError(
+                f"bucketing can't stand in front of {type(self.inner).__name__}, which remembers clients: "
+                "a bucket has other clients in every round"
+            )
+
+    def check(self, n: int) -> None:
+        try:
+            self.inner.check(-(-n // self.size))
+        except PreconditionError as error:
+            raise PreconditionError(f"{n} clients in buckets of {self.size}: {error}") from error
+
+    def ids(self, updates: Updates, rows: int) -> tuple[ClientId, ...]:
+        return tuple(f"bucket-{k}" for k in range(rows))
+
+    def mixing(self, updates: Updates) -> Float64s:
+        # the order of the ids, not of their arrival, so that a client can't choose its bucket
+        by_name = np.argsort(np.array(updates.ids))
+        shuffled = by_name[generator(self.seed, "bucketing", updates.round).permutation(updates.n)]
+        buckets = np.array_split(shuffled, range(self.size, updates.n, self.size))
+        A = np.zeros((len(buckets), updates.n))
+        for k, bucket in enumerate(buckets):
+            A[k, bucket] = 1 / len(bucket)
+        return A
+
+
+@dataclass(frozen=True, kw_only=True)
+class NormClipping(Transform[Any]):
+    """Updates longer than τ are scaled down to it before `inner`, the mean if nothing is said, sees them.
+
+    u_i ← u_i · min(1, τ/‖u_i‖).  `tau` is τ; the median of the round's norms if not given.
+
+    Sun et al., Can You Really Backdoor Federated Learning?, 2019.
+    """
+
+    inner: Rule[Any] = field(default_factory=FedSGD)
+    tau: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.tau is not None and not self.tau > 0:
+            raise ConfigError(f"norm_clipping: tau must be above 0, got {self.tau}")
+
+    def mixing(self, updates: Updates) -> Float64s:
+        squared = sum(kernels.squared_norms(updates.columns(b).matrix) for b in updates.blocks())
+        norms = np.sqrt(np.asarray(squared))
+        tau = float(np.median(norms)) if self.tau is None else self.tau
+        return np.diag(np.minimum(1.0, np.divide(tau, norms, out=np.ones(updates.n), where=norms > 0)))
