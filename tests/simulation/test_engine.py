@@ -14,11 +14,11 @@ from safetensors.numpy import load_file
 from torch.nn.functional import cross_entropy
 
 from tesseract_fl.data.base import Dataset
-from tesseract_fl.models.small import Mlp
+from tesseract_fl.models.small import Dnn, Mlp
 from tesseract_fl.models.vector import FlatModel
 from tesseract_fl.simulation.config import Config
 from tesseract_fl.simulation.engine import Simulation
-from tesseract_fl.simulation.gradients import client_updates
+from tesseract_fl.simulation.gradients import Clients, channels_last
 from tesseract_fl.simulation.run import run
 from tesseract_fl.types import CheckpointError, ConfigError
 
@@ -49,7 +49,7 @@ def test_one_local_step_is_minus_lr_times_the_gradient() -> None:
     before = model.vector.copy()
     x, y = torch.randn(4, 5, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 1])
     out = np.empty((1, model.layout.d), np.float32)
-    losses = client_updates(model, [[(x, y)]], 0.5, out)
+    losses = Clients(model).updates([[(x, y)]], 0.5, out)
     loss = cross_entropy(model.module(x), y)
     gradient = torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss, model.parameters)])
     np.testing.assert_allclose(out[0], -0.5 * gradient.numpy(), rtol=1e-6, atol=1e-8)
@@ -63,7 +63,7 @@ def test_several_local_steps_equal_torch_s_own_optimiser() -> None:
     model = FlatModel.create(Mlp(hidden=6), (5,), 3, seed=1)
     before = model.vector.copy()
     out = np.empty((1, model.layout.d), np.float32)
-    client_updates(model, [batches], 0.1, out)
+    Clients(model).updates([batches], 0.1, out)
     np.testing.assert_array_equal(model.vector, before)
 
     optimiser = torch.optim.SGD(model.module.parameters(), lr=0.1)
@@ -72,6 +72,26 @@ def test_several_local_steps_equal_torch_s_own_optimiser() -> None:
         torch.autograd.backward(cross_entropy(model.module(x), y))
         optimiser.step()
     np.testing.assert_allclose(out[0], model.vector - before, rtol=1e-4, atol=1e-6)
+
+
+def test_updates_do_not_depend_on_the_number_of_threads() -> None:
+    rng = torch.Generator().manual_seed(0)
+    model = FlatModel.create(Dnn(), (1, 28, 28), 10, seed=1)
+    clients = [[(torch.randn(16, 1, 28, 28, generator=rng), torch.arange(16) % 10)] for _ in range(7)]
+    one, three = (np.empty((7, model.layout.d), np.float32) for _ in range(2))
+    Clients(model, threads=1).updates(clients, 0.1, one)
+    Clients(model, threads=3).updates(clients, 0.1, three)
+    np.testing.assert_array_equal(one, three)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_channels_last_changes_the_order_in_memory_only(channels: int) -> None:
+    x = torch.randn(5, channels, 28, 28, generator=torch.Generator().manual_seed(0))
+    moved = channels_last(x)
+    assert torch.equal(moved, x)
+    assert moved.stride()[1] == 1
+    model = FlatModel.create(Dnn(), (channels, 28, 28), 10, seed=1)
+    torch.testing.assert_close(model.module(moved), model.module(x), rtol=1e-4, atol=1e-5)
 
 
 def test_each_client_walks_its_samples_round_robin(cancer: Dataset) -> None:

@@ -69,8 +69,11 @@ class FullKrum(Attack):
         strength = self.strength(view)
         if strength is None:
             return view.own
-        jitter = rng.uniform(-self.noise / view.d, self.noise / view.d, view.own.shape)
-        return (jitter - strength * view.direction).astype(view.own.dtype)
+        u = rng.random(view.own.shape, dtype=np.float32)  # c × d
+        u -= 0.5
+        u *= 2 * self.noise / view.d
+        u -= np.float32(strength) * view.direction
+        return u.astype(view.own.dtype, copy=False)
 
     def strength(self, view: View) -> float | None:
         """λ, or None where none works."""

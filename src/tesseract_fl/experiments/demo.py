@@ -10,7 +10,9 @@ from tesseract_fl.simulation.config import Config
 from tesseract_fl.simulation.run import OnStart, run
 
 # Smaller than the paper's MNIST setting (60,000 images, 100 clients, batch 32, lr 0.01, 500 rounds), so that it
-# ends in three minutes: 4,000 images are too few for 100 clients, and lr 0.02 makes up for the fewer rounds.
+# ends in three minutes: 4,000 images are too few for 100 clients, and lr 0.02 makes up for the fewer rounds. With
+# the paper's decay of 0.99 a few of 40 clients soon carry most of the weight and accuracy jumps by ten points from
+# round to round; 0.95 spreads it.
 SETTINGS: dict[str, Any] = {
     "data": "mnist_5k",
     "model": "dnn",
@@ -21,6 +23,7 @@ SETTINGS: dict[str, Any] = {
     "lr": 0.02,
     "eval_every": 5,
 }
+RULES: dict[str, dict[str, Any]] = {"fedsgd": {"name": "fedsgd"}, "tesseract": {"name": "tesseract", "decay": 0.95}}
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ def run_demo(directory: Path, seed: int, on_start: OnStart) -> dict[Cell, tuple[
     dataset = None
     results = {}
     for cell in CELLS:
-        config = Config.from_table({**SETTINGS, "rule": cell.rule, "attack": cell.attack, "seed": seed})
+        config = Config.from_table({**SETTINGS, "rule": RULES[cell.rule], "attack": cell.attack, "seed": seed})
         dataset = dataset or config.data.read()
         home = directory / f"{cell.rule}-{cell.attack}"
         results[cell] = home, run(config, dataset, home, resume=True, on_start=on_start)

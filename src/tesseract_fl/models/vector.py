@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import torch
 from torch import Tensor, nn
 
@@ -22,6 +24,10 @@ class FlatModel:
         flat = torch.from_numpy(self.vector)
         for slot, parameter in zip(self.layout, self.parameters, strict=True):
             parameter.data = flat[slot.columns].view(slot.shape)
+
+    def replica(self) -> FlatModel:
+        """The same model in a vector of its own."""
+        return FlatModel(deepcopy(self.module))
 
     @classmethod
     def create(cls, model: Model, shape: tuple[int, ...], classes: int, seed: int) -> FlatModel:

@@ -19,7 +19,7 @@ from tesseract_fl.models.vector import FlatModel
 from tesseract_fl.randomness import generator
 from tesseract_fl.simulation.config import Config
 from tesseract_fl.simulation.evaluate import evaluate
-from tesseract_fl.simulation.gradients import client_updates
+from tesseract_fl.simulation.gradients import Clients, channels_last
 from tesseract_fl.types import Aggregate, ConfigError, Floats, Ints, Matrix, RoundSkipped
 
 Record = dict[str, Any]
@@ -30,12 +30,14 @@ class Simulation:
 
     def __init__(self, config: Config, dataset: Dataset) -> None:
         self.config = config
+        self.table = config.to_table()
         self.train = torch.from_numpy(dataset.train_x), torch.from_numpy(dataset.train_y)
-        self.test = torch.from_numpy(dataset.test_x), torch.from_numpy(dataset.test_y)
+        self.test = channels_last(torch.from_numpy(dataset.test_x)), torch.from_numpy(dataset.test_y)
         rng = generator(config.seed, "partition")
         self.samples = config.partition.split(dataset.train_y, config.clients, dataset.classes, rng)
         seed = int(generator(config.seed, "model").integers(2**31))
         self.model = FlatModel.create(config.model, dataset.shape, dataset.classes, seed)
+        self.clients = Clients(self.model)
         self.state = config.rule.init(self.model.layout.d)
         self.root = self._root_samples() if config.rule.needs_trusted else None
         self.round = 0
@@ -77,14 +79,14 @@ class Simulation:
 
     def _honest_updates(self, present: Ints) -> tuple[Matrix, list[float]]:
         batches = [self._batches(self.samples[client]) for client in present]
-        return self._matrix, client_updates(self.model, batches, self.config.lr, self._matrix)
+        return self._matrix, self.clients.updates(batches, self.config.lr, self._matrix)
 
     def _server_update(self) -> Floats | None:
         """What the server itself learns from its clean root set, where the rule asks for it."""
         if self.root is None:
             return None
         update = np.empty(self.model.layout.d, np.float32)
-        client_updates(self.model, [self._batches(self.root)], self.config.lr, update[None])
+        self.clients.updates([self._batches(self.root)], self.config.lr, update[None])
         return update
 
     def _batches(self, own: Ints) -> Iterator[tuple[Tensor, Tensor]]:
@@ -95,7 +97,7 @@ class Simulation:
         start = (self.round - 1) * steps * batch
         for step in range(steps):
             rows = own[np.arange(start + step * batch, start + (step + 1) * batch) % len(own)]
-            yield self.train[0][rows], self.train[1][rows]
+            yield channels_last(self.train[0][rows]), self.train[1][rows]
 
     def _attack(self, matrix: Matrix, present: Ints) -> None:
         c = int((present < self.config.malicious).sum())  # `present` is sorted: they are the first rows
@@ -114,7 +116,7 @@ class Simulation:
         """Everything that the next round depends on, in one file that is written atomically."""
         arrays, meta = checkpoint.pack(self.state, "state.")
         arrays["model"] = self.model.vector
-        meta |= {"round": self.round, "defence": self.defence, "config": self.config.to_table()}
+        meta |= {"round": self.round, "defence": self.defence, "config": self.table}
         checkpoint.write(path, arrays, meta)
 
     def load(self, path: Path) -> None:

@@ -106,7 +106,7 @@ class Journal:
         elif not resume and directory.exists() and any(directory.iterdir()):
             raise ConfigError(f"{directory} is not empty: name another --out, or go on with --resume")
         directory.mkdir(parents=True, exist_ok=True)
-        config = tomli_w.dumps(simulation.config.to_table())
+        config = tomli_w.dumps(simulation.table)
         write_atomically(directory / "config.toml", config.encode())
         for path in (self.metrics, self.timings):
             _keep_lines(path, simulation.round)
@@ -130,7 +130,7 @@ class Journal:
 
     def _check_same_config(self) -> None:
         stored = read(self.checkpoint)[1]["config"]
-        wanted = self.simulation.config.to_table()
+        wanted = self.simulation.table
         changed = [key for key in wanted if key != "rounds" and stored.get(key) != wanted[key]]
         if changed:
             raise CheckpointError(
