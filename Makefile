@@ -21,6 +21,8 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch 2>/dev/null \
 	  || $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --extra-index-url $(TORCH_INDEX) torch
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	# a peer that the tests compare with; its dependencies (torchvision) are not needed for that
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps byzfl
 	@touch $(READY)
 
 demo: $(READY) ## train with and without attack and defence; a table and two pictures
