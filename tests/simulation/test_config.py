@@ -4,8 +4,11 @@ from typing import Any
 
 import pytest
 
+from tesseract_fl.rules.krum import Krum
 from tesseract_fl.rules.tesseract import ReputationFilter, Tesseract
+from tesseract_fl.rules.transforms import Bucketing, NearestNeighbourMixing
 from tesseract_fl.simulation.config import Config
+from tesseract_fl.simulation.run import title_of
 from tesseract_fl.types import ConfigError
 
 
@@ -22,6 +25,12 @@ def test_rules_nest() -> None:
     }
     rule = Config.from_table(table).rule
     assert rule == ReputationFilter(f=3, inner=Tesseract(f=3, decay=0.5))
+
+
+def test_composition_reads_naturally() -> None:
+    short = Config.from_table({"malicious": 3, "rule": {"name": "nnm+bucketing+krum", "inner": {"size": 3}}}).rule
+    assert short == NearestNeighbourMixing(f=3, inner=Bucketing(size=3, inner=Krum(f=3)))
+    assert title_of(Config.from_table({"rule": "nnm+krum"})) == "nnm+krum + none"
 
 
 @pytest.mark.parametrize(
@@ -44,6 +53,11 @@ def test_rules_nest() -> None:
             "lr must be",
         ),
         ({"clients": 10, "malicious": 5, "rule": {"f": 1}, "attack": "full_krum"}, "full_krum needs n ≥ 2c"),
+        ({"rule": "bucketing+tesseract"}, "bucketing can't stand in front of Tesseract"),
+        (
+            {"rule": "bucketing+krum", "clients": 20, "malicious": 4},
+            "20 clients in buckets of 2: krum needs n ≥ 2f + 3",
+        ),
         ({"local_epochs": 1, "local_steps": 2}, "not both"),
         ({"gate": {"quorun": 1}}, "gate has no parameter 'quorun'; did you mean 'quorum'"),
     ],

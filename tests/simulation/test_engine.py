@@ -21,6 +21,7 @@ from tesseract_fl.simulation.engine import Simulation
 from tesseract_fl.simulation.gradients import Clients, channels_last
 from tesseract_fl.simulation.run import run
 from tesseract_fl.types import CheckpointError, ConfigError
+from tests.conformance.contract import PROMISES
 
 SMALL: dict[str, Any] = {
     "data": "breast_cancer",
@@ -161,6 +162,29 @@ def test_tesseract_recovers_what_the_mean_loses() -> None:
     assert accuracy("fedsgd", "full_trim") < clean - 0.2
     assert accuracy("tesseract", "full_trim") > clean - 0.05
     assert accuracy("tesseract", "full_krum") > clean - 0.1
+
+
+@pytest.mark.parametrize("name", PROMISES)
+def test_every_rule_works_in_a_run(name: str, cancer: Dataset) -> None:
+    rule = {"name": name, **PROMISES[name].settings}
+    summary = run(config(rule=rule, malicious=2, attack="full_trim", rounds=20, eval_every=20), cancer)
+    assert summary["skipped"] == 0
+    assert summary["accuracy"] > 0.6
+
+
+def test_the_server_trains_on_a_root_set_of_its_own(cancer: Dataset) -> None:
+    simulation = Simulation(config(rule="fltrust", root=30, batch=30), cancer)
+    assert simulation.root is not None
+    assert len(set(simulation.root.tolist())) == 30
+    simulation.round = 1
+    x, y = simulation.train[0][simulation.root], simulation.train[1][simulation.root]
+    loss = cross_entropy(simulation.model.module(x), y)
+    gradient = torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss, simulation.model.parameters)])
+    update = simulation._server_update()
+    assert update is not None
+    np.testing.assert_allclose(update, -0.1 * gradient.numpy(), rtol=1e-4, atol=1e-7)
+    with pytest.raises(ConfigError, match="root set of 9999"):
+        Simulation(config(rule="fltrust", root=9999), cancer)
 
 
 def files(directory: Path) -> dict[str, bytes]:
