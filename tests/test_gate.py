@@ -13,6 +13,7 @@ from hypothesis.extra import numpy as hnp
 
 from tesseract_fl.gate import Gate, Submission
 from tesseract_fl.layout import Layout
+from tesseract_fl.rules.fedsgd import FedSGD
 from tesseract_fl.rules.tesseract import Tesseract
 from tesseract_fl.types import ConfigError, QuorumError
 
@@ -71,11 +72,11 @@ def test_a_sample_count_must_be_a_positive_finite_number(count: Any) -> None:
     assert [(r.client, r.code) for r in updates.rejected] == [("bad", "bad_samples")]
 
 
-def test_a_claim_is_capped_and_a_missing_one_counts_as_the_median() -> None:
+def test_a_claim_is_capped_and_a_missing_one_counts_as_the_lower_median() -> None:
     sent = [Submission(str(i), good(), count) for i, count in enumerate([10, 20, 30, 1e15, None])]
     updates = Gate(max_sample_ratio=4).collect(sent, LAYOUT, round=1)
     assert updates.samples is not None
-    assert updates.samples.tolist() == [10, 20, 30, 100, 25]
+    assert updates.samples.tolist() == [10, 20, 30, 80, 20]
 
 
 def test_the_first_update_of_a_client_counts_and_repeats_are_turned_away() -> None:
@@ -100,6 +101,35 @@ def test_norm_limit_is_off_unless_asked_for() -> None:
     assert [(r.client, r.code) for r in updates.rejected] == [("huge", "norm_too_large")]
 
 
+def test_a_count_too_long_to_print() -> None:
+    sent = [Submission("honest", good(), 10), Submission("bad", good(), 10**5000)]
+    assert [r.code for r in Gate().collect(sent, LAYOUT, round=1).rejected] == ["bad_samples"]
+
+
+@pytest.mark.parametrize("copies", [0.0, 1e20])
+def test_repeats_have_no_vote_on_what_is_too_large(copies: float) -> None:
+    sent = [Submission(str(i), good()) for i in range(5)] + [Submission("evil", good(copies))] * 6
+    updates = Gate(max_norm_ratio=10).collect(sent, LAYOUT, round=1)
+    assert set(updates.ids) - {"evil"} == set("01234")
+    assert ("evil" in updates.ids) == (copies == 0)
+
+
+@pytest.mark.parametrize("client", ["\ud800", 7, None, ["a"], b"a"])
+def test_a_client_id_must_be_a_text(client: Any) -> None:
+    sent = [Submission("honest", good()), Submission(client, good()), Submission(client, None)]
+    updates = Gate().collect(sent, LAYOUT, round=1)
+    assert updates.ids == ("honest",)
+    assert sorted(r.code for r in updates.rejected) == ["bad_id", "empty"]
+    rule = Tesseract(f=0)
+    assert np.isfinite(rule.aggregate(updates, rule.init(8)).update).all()
+
+
+def test_claims_near_the_largest_float() -> None:
+    sent = [Submission(str(i), good(), claim) for i, claim in enumerate([1.7e308, 1.7e308, None])]
+    updates = Gate().collect(sent, LAYOUT, round=1)
+    assert np.isfinite(FedSGD().aggregate(updates, FedSGD().init(8)).update).all()
+
+
 def test_weights_become_updates_against_the_base() -> None:
     base = LAYOUT.flatten(good(3.0))
     updates = Gate().collect([Submission("a", good(3.5))], LAYOUT, round=1, base=base)
@@ -108,8 +138,9 @@ def test_weights_become_updates_against_the_base() -> None:
 
 def test_too_few_updates_skip_the_round_and_say_what_to_do() -> None:
     sent = [Submission("a", good()), Submission("b", None)]
-    with pytest.raises(QuorumError, match=r"round 7: 1 updates were admitted and 1 turned away \(1 empty\)"):
+    with pytest.raises(QuorumError, match=r"round 7: 1 updates were admitted and 1 turned away \(1 empty\)") as caught:
         Gate(quorum=2).collect(sent, LAYOUT, round=7)
+    assert [rejection.client for rejection in caught.value.rejected] == ["b"]
     with pytest.raises(QuorumError):
         Gate().collect([], LAYOUT, round=1)
 

@@ -11,6 +11,7 @@
 | `not_finite`      | NaN or infinite values                                                    |
 | `bad_samples`     | a sample count that is not a positive finite number                       |
 | `norm_too_large`  | a norm above `max_norm_ratio` × the round's median norm                   |
+| `bad_id`          | a client id that is not a text                                            |
 | `duplicate_id`    | this client already has an update in this round: the first one counts     |
 """
 
@@ -87,7 +88,8 @@ class Gate:
         for submission in sent:
             defect = _structural_defect(submission.arrays, layout)
             if defect is not None:
-                rejected.append(Rejection(submission.client, *defect))
+                client = submission.client
+                rejected.append(Rejection(client if _is_id(client) else f"<{type(client).__name__}>", *defect))
                 continue
             with np.errstate(invalid="ignore", over="ignore"):
                 row = layout.flatten(submission.arrays, out=matrix[len(ids)])
@@ -109,24 +111,35 @@ class Gate:
         """Check the values of updates that already are rows, and see whether enough of them remain."""
         claims = [None] * len(ids) if samples is None else samples
         refused: list[Rejection] = list(rejected)
+        squared = squared_norms(matrix)
         keep = np.zeros(len(ids), np.bool_)
         admitted: set[ClientId] = set()
-        squared = squared_norms(matrix)
-        limit = self._norm_limit(squared)
+
+        def refuse(client: Any, defect: tuple[str, str]) -> None:
+            refused.append(Rejection(client if _is_id(client) else f"<{type(client).__name__}>", *defect))
+
         for i, client in enumerate(ids):
-            defect = _value_defect(squared[i], limit, claims[i])
+            defect = _value_defect(client, squared[i], claims[i])
             if defect is None and client in admitted:
                 defect = ("duplicate_id", "this client already has an update in this round")
             if defect is None:
                 keep[i] = True
                 admitted.add(client)
             else:
-                refused.append(Rejection(client, *defect))
+                refuse(client, defect)
+        limit = self._norm_limit(squared[keep])  # one vote per client
+        for i, client in enumerate(ids):
+            if keep[i] and math.sqrt(squared[i]) > limit:
+                keep[i] = False
+                admitted.remove(client)
+                size = math.sqrt(squared[i])
+                refuse(client, ("norm_too_large", f"norm {size:.3g}, the limit in this round was {limit:.3g}"))
         if len(admitted) < self.quorum:
             raise QuorumError(
                 f"round {round}: {len(admitted)} updates were admitted and {len(refused)} turned away "
                 f"({_counts(refused)}), but the quorum is {self.quorum}. The model is kept. "
-                "Ask more clients, or lower gate.quorum if this many are enough"
+                "Ask more clients, or lower gate.quorum if this many are enough",
+                tuple(refused),
             )
         return Updates(
             matrix=matrix if keep.all() else matrix[keep],
@@ -137,16 +150,15 @@ class Gate:
         )
 
     def _norm_limit(self, squared: np.ndarray[Any, np.dtype[np.float64]]) -> float:
-        finite = squared[np.isfinite(squared)]
-        if self.max_norm_ratio is None or finite.size == 0:
+        if self.max_norm_ratio is None or squared.size == 0:
             return math.inf
-        return float(np.median(np.sqrt(finite))) * self.max_norm_ratio
+        return float(np.median(np.sqrt(squared))) * self.max_norm_ratio
 
     def _sample_counts(self, claims: list[Any]) -> np.ndarray[Any, np.dtype[np.float64]] | None:
         made = [float(claim) for claim in claims if claim is not None]
         if not made:
             return None
-        usual = float(np.median(made))
+        usual = sorted(made)[(len(made) - 1) // 2]  # the lower median: no sum that could overflow
         counts = np.array([usual if claim is None else float(claim) for claim in claims], np.float64)
         if self.max_sample_ratio is not None:
             counts = np.minimum(counts, usual * self.max_sample_ratio)
@@ -172,14 +184,22 @@ def _structural_defect(arrays: Any, layout: Layout) -> tuple[str, str] | None:
     return None
 
 
-def _value_defect(squared: float, limit: float, claim: Any) -> tuple[str, str] | None:
+def _value_defect(client: Any, squared: float, claim: Any) -> tuple[str, str] | None:
+    if not _is_id(client):
+        return "bad_id", "a client id must be a text that can be written as UTF-8"
     if not math.isfinite(squared):
         return "not_finite", "NaN or infinite values"
-    if math.sqrt(squared) > limit:
-        return "norm_too_large", f"norm {math.sqrt(squared):.3g}, the limit in this round was {limit:.3g}"
     if claim is not None and not _is_count(claim):
-        return "bad_samples", f"sample count {str(claim)[:50]!r} is not a positive finite number"
+        shown = f" {claim!r}"[:50] if isinstance(claim, float | str) else ""
+        return "bad_samples", f"sample count{shown} of type {type(claim).__name__} is not a positive finite number"
     return None
+
+
+def _is_id(client: Any) -> bool:
+    try:
+        return isinstance(client, str) and bool(client.encode() or True)
+    except UnicodeEncodeError:
+        return False
 
 
 def _is_count(claim: Any) -> bool:

@@ -160,40 +160,42 @@ def mix(A: Float64s, U: Matrix) -> Matrix:
     return like((A @ array.astype(np.float64)).astype(array.dtype), U)
 
 
-def gram(U: Matrix, *, centred: bool = True, extra: Matrix | None = None, columns: int = GRAM_COLUMNS) -> Float64s:
-    """⟨u_i, u_l⟩ for all pairs of rows, in blocks of columns, formed in float64.
+def gram(
+    U: Matrix, *, centre: str | None = "median", extra: Matrix | None = None, columns: int = GRAM_COLUMNS
+) -> Float64s:
+    """⟨u_i − z, u_l − z⟩ for all pairs of rows, in blocks of columns, formed in float64.
 
-    `centred` takes the mean row off first. Distances do not change by that, but no longer cancel. `extra` is one
-    more row, the last.
+    Distances do not depend on z, but without one they cancel. z is the median of each column: the mean would
+    follow a single enormous row, and then the others' differences would cancel again. "mean" is for rows that
+    are known to be sane; None takes z = 0. `extra` is one more row, the last.
     """
     rows, d = U.shape
     total = np.zeros((rows + (extra is not None),) * 2, np.float64)
     for start in range(0, d, columns):
         block = slice(start, start + columns)
-        total += (_host_gram if on_cpu(U) else _device_gram)(
-            U[:, block], extra if extra is None else extra[block], centred
-        )
+        part = _host_gram if on_cpu(U) else _device_gram
+        total += part(U[:, block], None if extra is None else extra[block], centre)
     return total
 
 
-def _host_gram(U: Matrix, extra: Matrix | None, centred: bool) -> Float64s:
+def _host_gram(U: Matrix, extra: Matrix | None, centre: str | None) -> Float64s:
     X = host(U).astype(np.float64)
+    z = 0.0 if centre is None else X.mean(axis=0) if centre == "mean" else host(median(U)).astype(np.float64)
     if extra is not None:
         X = np.concatenate([X, host(extra)[None]])
-    if centred:
-        X -= X.mean(axis=0)
+    X -= z
     product: Float64s = X @ X.T
     return product
 
 
-def _device_gram(U: Matrix, extra: Matrix | None, centred: bool) -> Float64s:
+def _device_gram(U: Matrix, extra: Matrix | None, centre: str | None) -> Float64s:
     import torch
 
     X = U.double()
+    z = 0.0 if centre is None else X.mean(dim=0) if centre == "mean" else median(U).double()
     if extra is not None:
         X = torch.cat([X, extra[None].double()])
-    if centred:
-        X = X - X.mean(dim=0)
+    X = X - z
     return _float64s(X @ X.T)
 
 

@@ -99,14 +99,15 @@ def build(kind: str, spec: Mapping[str, Any], **defaults: Any) -> Any:
         raise ConfigError(f"{kind}: a table with a 'name' is needed, got {dict(spec)!r}")
     name, plus, inner = name.partition("+")
     if plus:
-        params["inner"] = {"name": inner, **params.get("inner", {})}
+        given = params.get("inner", {})
+        params["inner"] = {"name": inner, **(given if isinstance(given, Mapping) else {})}
     cls = lookup(kind, name)
     fields = [field.name for field in dataclasses.fields(cls)]
     for key, value in params.items():
         if key not in fields:
             raise ConfigError(f"{name} has no parameter {key!r}; {nearest(key, fields)}")
-        if isinstance(value, Mapping):
-            params[key] = build(kind, value, **defaults)
+        if isinstance(value, Mapping) or key == "inner":
+            params[key] = build(kind, value if isinstance(value, Mapping) else {"name": value}, **defaults)
     filled = {key: value for key, value in defaults.items() if key in fields} | params
     try:
         return cls(**filled)
@@ -117,8 +118,10 @@ def build(kind: str, spec: Mapping[str, Any], **defaults: Any) -> Any:
 def describe(kind: str, component: Any) -> dict[str, Any]:
     """The complete table of a component: what `build` would need to make it again."""
     cls = type(component)
-    path = f"{cls.__module__}:{cls.__qualname__}"
-    spec: dict[str, Any] = {"name": next(name for name, where in table(kind).items() if where == path)}
+    name = next((name for name in table(kind) if lookup(kind, name) is cls), None)
+    if name is None:
+        raise ConfigError(f"{cls.__name__} is not among the {kind} in the registry, so it has no name to write down")
+    spec: dict[str, Any] = {"name": name}
     for field in dataclasses.fields(component):
         value = getattr(component, field.name)
         if value is not None:

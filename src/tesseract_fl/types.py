@@ -37,8 +37,21 @@ class CheckpointError(TesseractError):
     """A stored state is missing, damaged or belongs to something else."""
 
 
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """An update that was turned away: `code` is for machines, `detail` for people."""
+
+    client: ClientId
+    code: str
+    detail: str
+
+
 class RoundSkipped(TesseractError):  # noqa: N818  (it is an outcome of a round, not a defect)
-    """This round can't be aggregated: the model and the state stay as they were."""
+    """This round can't be aggregated: the model stays as it was. `rejected`: those whom the gate turned away."""
+
+    def __init__(self, message: str, rejected: tuple[Rejection, ...] = ()) -> None:
+        super().__init__(message)
+        self.rejected = rejected
 
 
 class QuorumError(RoundSkipped):
@@ -47,15 +60,6 @@ class QuorumError(RoundSkipped):
 
 class PreconditionError(RoundSkipped):
     """The rule is not defined for this many clients, for example 2f ≥ n."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rejection:
-    """An update that was turned away: `code` is for machines, `detail` for people."""
-
-    client: ClientId
-    code: str
-    detail: str
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -113,7 +117,8 @@ class Updates(Cohort):
 
     def blocks(self) -> list[slice]:
         """The blocks of columns in which a rule goes through this round; in memory one block is fastest."""
-        width = self.d if self.lens is None else LENS_COLUMNS
+        in_memory = isinstance(self.matrix, np.ndarray) or self.matrix.device.type == "cpu"
+        width = self.d if self.lens is None and in_memory else LENS_COLUMNS
         return [slice(start, min(start + width, self.d)) for start in range(0, max(self.d, 1), max(width, 1))]
 
     def columns(self, block: slice) -> Updates:

@@ -29,6 +29,7 @@ class Promise:
     scaling: bool = True
     unanimity: bool = True
     robust: bool = True
+    mixed_sizes: bool = True  # also where the malicious rows are of very different sizes
     over_rounds: bool = False
     smallest_n: int = 1
     settings: dict[str, Any] = field(default_factory=dict)
@@ -63,7 +64,8 @@ PROMISES: dict[str, Promise] = {
         lambda U, _: oracles.centred_clipping(U, [0.0] * len(U[0]), 3.0, 2),
         translation=False, scaling=False, unanimity=False, settings={"tau": 3.0, "iterations": 2},
     ),
-    "dnc": Promise(lambda U, _: oracles.dnc(U, F), smallest_n=5),
+    # One enormous row takes the top direction for itself, and along it the others no longer stick out.
+    "dnc": Promise(lambda U, _: oracles.dnc(U, F), smallest_n=5, mixed_sizes=False),
     "nnm": Promise(
         lambda U, _: oracles.trimmed_mean(oracles.nearest_neighbour_mixing(U, F), F),
         rotation=False, smallest_n=5, settings={"inner": {"name": "trimmed_mean"}},

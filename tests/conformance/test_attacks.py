@@ -37,7 +37,7 @@ def test_nobody_malicious_crafts_nothing(attack: Attack) -> None:
     assert attack.craft(seen(c=0), np.random.default_rng(0)).shape == (0, 30)
 
 
-@every_attack
+@pytest.mark.parametrize("attack", HARMFUL.values(), ids=HARMFUL)
 def test_nobody_honest_is_an_error(attack: Attack) -> None:
     with pytest.raises(ConfigError):
         attack.craft(seen(n=4, c=4), np.random.default_rng(0))

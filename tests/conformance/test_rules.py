@@ -297,6 +297,7 @@ def hostile_rows(kind: str, benign: Any) -> Any:
         "opposite": -1e6 * benign.mean(axis=0) * np.ones((F, 1)),
         "scattered": 1e12 * rng.normal(size=(F, D)),
         "zero": np.zeros((F, D)),
+        "mixed": np.array([[1e30], [1e6]]) * np.ones((F, D)),
     }[kind].astype(np.float32)
 
 
@@ -314,10 +315,23 @@ def deviation(rule: Rule[Any], kind: str, rounds: int) -> float:
 
 
 @over(promising("robust"))
-@pytest.mark.parametrize("kind", ["huge", "opposite", "scattered", "zero"])
+@pytest.mark.parametrize("kind", ["huge", "opposite", "scattered", "zero", "mixed"])
 def test_f_arbitrary_rows_move_a_robust_rule_by_a_bounded_amount(rule: Rule[Any], kind: str) -> None:
     name = next(name for name, other in RULES.items() if other is rule)
+    if kind == "mixed" and not PROMISES[name].mixed_sizes:
+        pytest.skip("not promised: docs/rules.md says so")
     assert deviation(rule, kind, rounds=150 if PROMISES[name].over_rounds else 1) < 2
+
+
+def test_foolsgold_remembers_sums_beyond_float32() -> None:
+    rule = RULES["foolsgold"]
+    state = rule.init(D)
+    for t in range(1, 4):
+        matrix = honest(t)
+        matrix[0] = 3e38
+        out = rule.aggregate(cohort(matrix, t), state)
+        state = out.state
+    assert np.isfinite(out.update).all()
 
 
 def test_the_plain_mean_fails_that() -> None:

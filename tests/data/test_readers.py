@@ -62,7 +62,7 @@ def test_idx_files_plain_or_gzipped_in_the_folder_or_below(tmp_path: Path, zippe
     for name, content in contents().items():
         path = tmp_path / folder / (f"{name}.gz" if zipped else name)
         path.write_bytes(gzip.compress(content) if zipped else content)
-    data = Mnist().read(tmp_path)
+    data = Mnist(verify=False).read(tmp_path)
     assert data.train_x.shape == (30, 1, 28, 28)
     assert data.train_x.mean() == pytest.approx(0, abs=1e-5)
     assert data.test_y.tolist() == list(contents()["t10k-labels-idx1-ubyte"][8:])
@@ -72,6 +72,13 @@ def test_idx_files_plain_or_gzipped_in_the_folder_or_below(tmp_path: Path, zippe
 def test_damaged_idx(content: bytes) -> None:
     with pytest.raises(DataError, match=r"some file is (damaged|not an IDX)"):
         parse_idx(content, "some file")
+
+
+def test_other_data_under_the_same_file_names_is_refused(tmp_path: Path) -> None:
+    for name, content in contents().items():
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=r"not the published mnist.*data.verify=false"):
+        Mnist().read(tmp_path)
 
 
 def test_a_torn_gzip_is_a_clear_error(tmp_path: Path) -> None:

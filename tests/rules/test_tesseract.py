@@ -184,6 +184,18 @@ def test_a_fraction_is_rounded_up_but_not_beyond_what_was_written(n: int, percen
     assert resolve_f(percent / 100, n) == expected
 
 
+def test_a_fraction_that_is_no_short_decimal() -> None:
+    assert resolve_f(8 / 22, 11) == resolve_f(4 / 11, 11) == 4
+    assert resolve_f(1 / 3, 9) == 3
+
+
+def test_who_is_turned_away_loses_also_when_the_round_is_skipped() -> None:
+    rule = Tesseract(f=2)
+    state = rule.turned_away([Rejection("bad", "not_finite", "-")], 5, rule.init(1))
+    assert dict(state.reputation) == {"bad": pytest.approx(-(1 - 4 / 5))}
+    assert dict(rule.turned_away([], 5, state).reputation) == dict(state.reputation)
+
+
 def test_f_at_its_edge_and_beyond() -> None:
     Tesseract(f=2).check(5)
     with pytest.raises(PreconditionError, match=r"2f < n, but f = 2 and n = 4.*at most 1"):

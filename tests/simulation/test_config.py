@@ -15,7 +15,7 @@ from tesseract_fl.types import ConfigError
 def test_f_is_the_number_of_malicious_clients_unless_set() -> None:
     assert Config.from_table({"malicious": 7}).rule == Tesseract(f=7)
     assert Config.from_table({"malicious": 7, "rule": {"f": 9}}).rule == Tesseract(f=9)
-    assert Config.from_table({"malicious": 7, "participation": 0.5}).rule == Tesseract(f=0.07)
+    assert Config.from_table({"malicious": 7, "participation": 0.5}).rule == Tesseract(f=4)
 
 
 def test_rules_nest() -> None:
@@ -59,6 +59,10 @@ def test_composition_reads_naturally() -> None:
             "20 clients in buckets of 2: krum needs n ≥ 2f + 3",
         ),
         ({"local_epochs": 1, "local_steps": 2}, "not both"),
+        ({"gate": 5}, "gate must be a table"),
+        ({"gate": {"quorum": "a"}}, "gate: "),
+        ({"clients": 0, "participation": 0.5}, "clients must be a whole number of at least 1"),
+        ({"rule": {"name": "nnm", "inner": "krumm"}}, "no rule named 'krumm'; did you mean 'krum'"),
         ({"gate": {"quorun": 1}}, "gate has no parameter 'quorun'; did you mean 'quorum'"),
     ],
 )
@@ -66,6 +70,11 @@ def test_a_mistake_is_answered_with_what_would_be_right(table: dict[str, Any], m
     with pytest.raises(ConfigError) as caught:
         Config.from_table(table)
     assert message in str(caught.value)
+
+
+def test_shares_mean_what_was_written() -> None:
+    assert Config.from_table({"participation": 0.07, "malicious": 3}).clients_per_round == 7
+    assert Config.from_table({"clients": 22, "malicious": 8, "participation": 0.5}).rule == Tesseract(f=4)
 
 
 def test_a_table_round_trips() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import tomllib
 from pathlib import Path
@@ -140,6 +141,30 @@ def test_a_round_that_can_t_be_aggregated_is_skipped_and_the_model_kept(cancer: 
     assert simulation.step()["round"] == 2
 
 
+def test_an_attack_that_is_not_possible_with_those_sampled_leaves_them_honest(cancer: Dataset) -> None:
+    simulation = Simulation(config(participation=0.34, malicious=5, attack="full_krum", rule="fedsgd"), cancer)
+    records = [simulation.step() for _ in range(30)]
+    assert any("full_krum needs" in record.get("not_attacked", "") for record in records)
+    assert not any("skipped" in record for record in records)
+
+
+def test_a_skipped_round_says_who_was_turned_away_and_they_lose_by_it(
+    cancer: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulation = Simulation(config(rule={"f": 5}, malicious=5, attack="none"), cancer)
+
+    def poison(matrix: Any, present: Any) -> dict[str, Any]:
+        matrix[:3] = np.nan
+        return {}
+
+    monkeypatch.setattr(simulation, "_attack", poison)
+    record = simulation.step()
+    assert "2f < n" in record["skipped"]
+    assert [rejection["client"] for rejection in record["rejected"]] == ["0", "1", "2"]
+    assert set(simulation.state.reputation) == {"0", "1", "2"}
+    assert max(simulation.state.reputation.values()) < 0
+
+
 def test_a_model_that_would_become_infinite_is_kept(cancer: Dataset) -> None:
     simulation = Simulation(config(rule="fedsgd", attack="none"), cancer)
     simulation.model.vector[:] = np.finfo(np.float32).max / 2
@@ -254,6 +279,13 @@ def test_a_run_can_be_made_longer_but_not_otherwise_changed(cancer: Dataset, tmp
         run(config(lr=0.2), cancer, tmp_path / "run", resume=True)
     with pytest.raises(ConfigError, match=r"is not empty.*--resume"):
         run(config(), cancer, tmp_path / "run")
+
+
+def test_a_run_is_not_continued_on_other_data(cancer: Dataset, tmp_path: Path) -> None:
+    run(config(rounds=3), cancer, tmp_path / "run")
+    other = dataclasses.replace(cancer, train_x=cancer.train_x + 1)
+    with pytest.raises(CheckpointError, match="on other data"):
+        run(config(), other, tmp_path / "run", resume=True)
 
 
 def test_a_damaged_checkpoint_is_refused_and_never_reset(cancer: Dataset, tmp_path: Path) -> None:

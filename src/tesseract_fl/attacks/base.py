@@ -80,5 +80,8 @@ class Attack(ABC):
 class NoAttack(Attack):
     """The malicious clients behave honestly."""
 
+    def check(self, n: int, c: int) -> None:
+        pass
+
     def _craft(self, view: View, rng: np.random.Generator) -> Matrix:
         return view.own

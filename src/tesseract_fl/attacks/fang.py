@@ -80,7 +80,7 @@ class FullKrum(Attack):
         n, c, d = view.n, view.c, view.d
         s = view.direction
         norms = squared_norms(view.benign)
-        between = squared_distances(gram(view.benign))  # benign × benign
+        between = squared_distances(gram(view.benign, centre="mean"))  # benign × benign
         along = dots(view.benign, s)
         size = int(np.count_nonzero(s))
 

@@ -27,16 +27,18 @@ def command(kind: str, as_json: bool) -> None:
         click.echo(json.dumps(entries, indent=2))
         return
     from rich.console import Console
-    from rich.markup import escape
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column(kind, no_wrap=True, style="cyan")
-    table.add_column("what it does")
-    table.add_column("parameters")
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True, style="bold cyan")
+    table.add_column()
     for entry in entries:
-        parameters = ", ".join(f"{key}={value}" for key, value in entry["parameters"].items())
-        table.add_row(entry["name"], escape(entry["summary"]), escape(parameters))
+        cell = Text(entry["summary"])
+        given = [name if value is None else f"{name}={value}" for name, value in entry["parameters"].items()]
+        if given:
+            cell.append(f"\n{', '.join(given)}", style="dim")
+        table.add_row(entry["name"], cell)
     Console().print(table)
 
 

@@ -30,7 +30,9 @@ _FILES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Idx(Reader):
-    """Four IDX files in `DIR/<name>/` or `DIR/`."""
+    """Four IDX files in `DIR/<name>/` or `DIR/`; `verify=False` takes files of your own in that format."""
+
+    verify: bool = True
 
     name: ClassVar[str]
     mirror: ClassVar[str]
@@ -53,9 +55,18 @@ class Idx(Reader):
 
     def _contents(self, root: Path) -> list[bytes]:
         return [
-            _find(root, self.name, file) or self._download(root, file, digest)
+            self._find(root, file, digest) or self._download(root, file, digest)
             for file, digest in zip(_FILES, self.sha256, strict=True)
         ]
+
+    def _find(self, root: Path, file: str, digest: str) -> bytes | None:
+        content = _stored(root, self.name, file)
+        if content is not None and self.verify and hashlib.sha256(content).hexdigest() != digest:
+            raise DataError(
+                f"{file} in {root} is not the published {self.name}: its checksum differs. "
+                "To use files of your own in this format, set data.verify=false"
+            )
+        return content
 
     def _download(self, root: Path, file: str, digest: str) -> bytes:
         url = f"{os.environ.get('TESSERACT_FL_MIRROR', self.mirror).rstrip('/')}/{file}.gz"
@@ -95,7 +106,7 @@ class FashionMnist(Idx):
     """Fashion-MNIST, 60,000 train and 10,000 test images of clothes; from --data-dir, or downloaded."""
 
     name = "fashion_mnist"
-    mirror = "https://fashion-mnist.s3-website.eu-central-1.amazonaws.com"
+    mirror = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"
     sha256 = (
         "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
         "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
@@ -109,7 +120,7 @@ def _pixels(images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
     return images[:, None].astype(np.float32) / np.float32(255)
 
 
-def _find(root: Path, name: str, file: str) -> bytes | None:
+def _stored(root: Path, name: str, file: str) -> bytes | None:
     for folder in (root / name, root):
         if (folder / f"{file}.gz").is_file():
             try:

@@ -19,7 +19,7 @@ from typing import Any, Generic, Self, TypeVar, final
 import numpy as np
 
 from tesseract_fl import kernels
-from tesseract_fl.types import Aggregate, Cohort, ConfigError, Float64s, Matrix, PreconditionError, Updates
+from tesseract_fl.types import Aggregate, Cohort, ConfigError, Float64s, Matrix, PreconditionError, Rejection, Updates
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +76,10 @@ class Rule(ABC, Generic[S]):
     @abstractmethod
     def init(self, d: int) -> S:
         """The state before the first round, for a model of d parameters."""
+
+    def turned_away(self, rejected: Sequence[Rejection], n: int, state: S) -> S:
+        """The state after a round of n clients that was skipped: those who were turned away may lose by it."""
+        return state
 
     def check(self, n: int) -> None:
         """Raise PreconditionError unless the rule is defined for n clients."""
@@ -145,7 +149,7 @@ class WeightingRule(Rule[S]):
 
 @dataclass(frozen=True, kw_only=True)
 class GramRule(WeightingRule[S]):
-    """A weighting rule that needs nothing but the centred Gram matrix ⟨u_i − ū, u_l − ū⟩."""
+    """A weighting rule that needs nothing but the centred Gram matrix ⟨u_i − z, u_l − z⟩."""
 
     def statistic(self, updates: Updates, state: S) -> Float64s:
         return kernels.gram(updates.matrix)
@@ -173,8 +177,12 @@ def resolve_f(f: int | float, n: int) -> int:
     >>> resolve_f(20, 100), resolve_f(0.07, 100), resolve_f(0.201, 10)
     (20, 7, 3)
     """
-    # Fraction of the decimal as written: 0.07 * 100 is a little more than 7 in floating point.
-    return f if isinstance(f, int) else math.ceil(Fraction(str(f)) * n)
+    return f if isinstance(f, int) else share(f, n)
+
+
+def share(fraction: float, n: int) -> int:
+    """A fraction of n, rounded up, of the simple fraction that was meant: 0.07 · 100 is above 7 in floating point."""
+    return math.ceil(Fraction(fraction).limit_denominator(10**6) * n)
 
 
 def check_f(rule: str, f: int | float) -> None:

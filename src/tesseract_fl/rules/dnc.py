@@ -74,7 +74,8 @@ class DnC(WeightingRule[DnCState]):
         kept = np.ones(cohort.n, np.bool_)
         dropped = self._dropped(cohort.n)
         for gram in statistic:
-            # the centred Gram's top eigenvector holds the projections on v, up to scale
-            projections = np.linalg.eigh(gram).eigenvectors[:, -1]
+            # the top eigenvector of the Gram matrix about the mean holds the projections on v, up to scale
+            about_mean = gram - gram.mean(axis=0) - gram.mean(axis=1)[:, None] + gram.mean()
+            projections = np.linalg.eigh(about_mean).eigenvectors[:, -1]
             kept[rank(projections**2, cohort)[cohort.n - dropped :]] = False
         return kept / kept.sum(), state, {"kept": kept.tolist()}

@@ -51,7 +51,7 @@ class FoolsGold(WeightingRule[FoolsGoldState]):
         return FoolsGoldState()
 
     def statistic(self, updates: Updates, state: FoolsGoldState) -> Float64s:
-        return kernels.gram(self._accumulated(updates, state), centred=False)
+        return kernels.gram(self._accumulated(updates, state), centre=None)
 
     def weigh(
         self, statistic: Float64s, cohort: Cohort, state: FoolsGoldState
@@ -69,7 +69,7 @@ class FoolsGold(WeightingRule[FoolsGoldState]):
     def _accumulated(self, updates: Updates, state: FoolsGoldState) -> Matrix:
         if not self.memory:
             return updates.matrix
-        rows = np.array(kernels.host(updates.matrix))
+        rows = kernels.host(updates.matrix).astype(np.float64)  # a sum over rounds may leave the range of float32
         for row, client in zip(rows, updates.ids, strict=True):
             if client in state.history:
                 row += state.history[client]

@@ -17,7 +17,7 @@ class GeometricMedian(GramRule[State]):
 
     z ← Σ β_i u_i / Σ β_i,  β_i = 1 / max(ν, ‖u_i − z‖)
 
-    from the mean, until the weights move by less than `tolerance` or `iterations` are done. ν = `smoothing`.
+    from the mean, until no weight moves by more than `tolerance` of itself or `iterations` are done. ν = `smoothing`.
 
     >>> from tesseract_fl.types import Updates
     >>> rule = GeometricMedian()
@@ -50,7 +50,7 @@ class GeometricMedian(GramRule[State]):
             distances = np.sqrt(distances_to_mixture(statistic, weights))
             beta = 1 / np.maximum(self.smoothing, distances)
             moved = beta / beta.sum()
-            change = np.abs(moved - weights).max()
+            change = (np.abs(moved - weights) / moved).max()
             weights = moved
             if change <= self.tolerance:
                 break

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic
 
@@ -22,7 +22,7 @@ from tesseract_fl.rules.base import (
     check_majority,
     resolve_f,
 )
-from tesseract_fl.types import Aggregate, Bools, ClientId, Cohort, Float64s, Matrix, Updates
+from tesseract_fl.types import Aggregate, Bools, ClientId, Cohort, Float64s, Matrix, Rejection, Updates
 
 EVIDENCE = FlipScore()
 
@@ -71,6 +71,9 @@ class Tesseract(WeightingRule[TesseractState]):
 
     def check(self, n: int) -> None:
         check_majority("tesseract", self.f, n)
+
+    def turned_away(self, rejected: Sequence[Rejection], n: int, state: TesseractState) -> TesseractState:
+        return replace(state, reputation=penalised(state.reputation, rejected, resolve_f(self.f, n), n, self.decay))
 
     def init(self, d: int) -> TesseractState:
         return TesseractState(direction=np.zeros(d, np.int8))
@@ -126,6 +129,9 @@ class ReputationFilter(Rule[FilterState[S]]):
         check_majority("reputation_filter", self.f, n)
         self.inner.check(n - resolve_f(self.f, n))
 
+    def turned_away(self, rejected: Sequence[Rejection], n: int, state: FilterState[S]) -> FilterState[S]:
+        return replace(state, reputation=penalised(state.reputation, rejected, resolve_f(self.f, n), n, self.decay))
+
     def init(self, d: int) -> FilterState[S]:
         return FilterState(direction=np.zeros(d, np.int8), inner=self.inner.init(d))
 
@@ -146,6 +152,12 @@ class ReputationFilter(Rule[FilterState[S]]):
         report = verdicts(scores, suspects, reputation, updates) | {"kept": keep.tolist()}
         next_state = FilterState(direction=sign(out.update), inner=out.state, reputation=reputation)
         return Aggregate(update=out.update, weights=weights, state=next_state, report=report)
+
+
+def penalised(known: score.Reputation, rejected: Sequence[Rejection], f: int, n: int, decay: float) -> score.Reputation:
+    """Reputations after a round of n clients that was skipped: only those who were turned away lose."""
+    nobody = Cohort(ids=(), round=0, rejected=tuple(rejected))
+    return score.judge(known, nobody, np.zeros(0, np.bool_), f=f, decay=decay, n=n)
 
 
 def verdicts(scores: Float64s, suspects: Bools, reputation: score.Reputation, cohort: Cohort) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from tesseract_fl.data.base import Reader
 from tesseract_fl.data.partition import Partition
 from tesseract_fl.gate import Gate
 from tesseract_fl.models.small import Model
-from tesseract_fl.rules.base import Rule
+from tesseract_fl.rules.base import Rule, share
 from tesseract_fl.types import ConfigError, PreconditionError
 
 # the name of a setting → the kind of component it holds, and the one that is used if it is not set
@@ -75,7 +75,7 @@ class Config:
 
     @property
     def clients_per_round(self) -> int:
-        return math.ceil(self.participation * self.clients)
+        return share(self.participation, self.clients)
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> Config:
@@ -90,10 +90,8 @@ class Config:
             if name not in names:
                 raise ConfigError(f"there is no setting {name!r}; {registry.nearest(name, names)}")
         defaults = {field.name: field.default for field in dataclasses.fields(cls)}
-        clients, malicious, participation = (
-            settings.get(name, defaults[name]) for name in ("clients", "malicious", "participation")
-        )
-        f = malicious if participation == 1 else malicious / clients
+        counts = {name: settings.get(name, defaults[name]) for name in ("clients", "malicious", "participation")}
+        f = _expected_malicious(**counts)
         for name, (kind, default) in COMPONENTS.items():
             spec = settings.get(name, default)
             if isinstance(spec, str):
@@ -133,13 +131,27 @@ _AT_LEAST = {
 }
 
 
+def _expected_malicious(clients: Any, malicious: Any, participation: Any) -> Any:
+    """How many malicious clients a round has, rounded up; what makes no sense is left for the checks to find."""
+    try:
+        present = share(participation, clients)
+        return malicious if participation == 1 else -(-malicious * present // clients)
+    except (TypeError, ValueError, ArithmeticError):
+        return malicious
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _gate(settings: Mapping[str, Any]) -> Gate:
+def _gate(settings: Any) -> Gate:
+    if not isinstance(settings, Mapping):
+        raise ConfigError(f"gate must be a table, got {settings!r}")
     names = [field.name for field in dataclasses.fields(Gate)]
     for name in settings:
         if name not in names:
             raise ConfigError(f"gate has no parameter {name!r}; {registry.nearest(name, names)}")
-    return Gate(**settings)
+    try:
+        return Gate(**settings)
+    except TypeError as error:
+        raise ConfigError(f"gate: {error}") from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from tesseract_fl.randomness import generator
 from tesseract_fl.simulation.config import Config
 from tesseract_fl.simulation.evaluate import evaluate
 from tesseract_fl.simulation.gradients import Clients, channels_last
-from tesseract_fl.types import Aggregate, ConfigError, Floats, Ints, Matrix, RoundSkipped
+from tesseract_fl.types import Aggregate, ConfigError, Floats, Ints, Matrix, Rejection, RoundSkipped
 
 Record = dict[str, Any]
 
@@ -30,6 +30,7 @@ class Simulation:
 
     def __init__(self, config: Config, dataset: Dataset) -> None:
         self.config = config
+        self.data_checksum = dataset.checksum
         self.table = config.to_table()
         self.train = torch.from_numpy(dataset.train_x), torch.from_numpy(dataset.train_y)
         self.test = channels_last(torch.from_numpy(dataset.test_x)), torch.from_numpy(dataset.test_y)
@@ -50,17 +51,21 @@ class Simulation:
         present = self._sample_clients()
         ids = [str(client) for client in present]
         matrix, losses = self._honest_updates(present)
-        self._attack(matrix, present)
         record: Record = {"round": self.round, "clients": ids, "train_loss": float(np.mean(losses))}
+        record |= self._attack(matrix, present)
+        rejected: tuple[Rejection, ...] = ()
         try:
             samples = [len(self.samples[client]) for client in present]
             updates = self.config.gate.screen(matrix, ids, round=self.round, samples=samples)
+            rejected = updates.rejected
             updates = replace(updates, trusted=self._server_update())
             out = self.config.rule.aggregate(updates, self.state)
             self._apply(out)
             record |= {"clients": list(updates.ids), "weights": _list(out.weights), **out.report}
         except RoundSkipped as skipped:
-            record |= {"skipped": str(skipped)}
+            rejected = rejected or skipped.rejected
+            self.state = self.config.rule.turned_away(rejected, len(ids), self.state)
+            record |= {"skipped": str(skipped), "rejected": [asdict(rejection) for rejection in rejected]}
         if self.round % self.config.eval_every == 0 or self.round == self.config.rounds:
             quality = evaluate(self.model, *self.test)
             record |= {"test_loss": quality.loss, "accuracy": quality.accuracy}
@@ -99,11 +104,15 @@ class Simulation:
             rows = own[np.arange(start + step * batch, start + (step + 1) * batch) % len(own)]
             yield channels_last(self.train[0][rows]), self.train[1][rows]
 
-    def _attack(self, matrix: Matrix, present: Ints) -> None:
+    def _attack(self, matrix: Matrix, present: Ints) -> Record:
         c = int((present < self.config.malicious).sum())  # `present` is sorted: they are the first rows
         if c:
             view = View(round=self.round, benign=matrix[c:], own=matrix[:c], defence=self.defence)
-            matrix[:c] = self.config.attack.craft(view, generator(self.config.seed, "attack", self.round))
+            try:
+                matrix[:c] = self.config.attack.craft(view, generator(self.config.seed, "attack", self.round))
+            except ConfigError as impossible:  # not with as many as were sampled into this round: they stay honest
+                return {"not_attacked": str(impossible)}
+        return {}
 
     def _apply(self, out: Aggregate) -> None:
         moved: Floats = self.model.vector + out.update
@@ -116,7 +125,7 @@ class Simulation:
         """Everything that the next round depends on, in one file that is written atomically."""
         arrays, meta = checkpoint.pack(self.state, "state.")
         arrays["model"] = self.model.vector
-        meta |= {"round": self.round, "defence": self.defence, "config": self.table}
+        meta |= {"round": self.round, "defence": self.defence, "config": self.table, "data": self.data_checksum}
         checkpoint.write(path, arrays, meta)
 
     def load(self, path: Path) -> None:

@@ -129,7 +129,10 @@ class Journal:
         write_atomically(self.directory / "summary.json", (json.dumps(summary, indent=2) + "\n").encode())
 
     def _check_same_config(self) -> None:
-        stored = read(self.checkpoint)[1]["config"]
+        meta = read(self.checkpoint)[1]
+        stored = meta["config"]
+        if meta["data"] != self.simulation.data_checksum:
+            raise CheckpointError(f"{self.directory} holds a run on other data; name its --data-dir again")
         wanted = self.simulation.table
         changed = [key for key in wanted if key != "rounds" and stored.get(key) != wanted[key]]
         if changed:
