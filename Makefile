@@ -17,7 +17,7 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Python 3.11 or newer is needed; name it with: make PYTHON=/path/to/python3"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@echo "installing torch (CPU build) and the rest; about 700 MB the first time"
+	@echo "installing torch (CPU build) and the rest; a few minutes the first time"
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch 2>/dev/null \
 	  || $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --extra-index-url $(TORCH_INDEX) torch
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
