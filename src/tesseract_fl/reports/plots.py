@@ -23,7 +23,7 @@ def accuracy_over_rounds(runs: Mapping[str, Run], path: Path, title: str) -> Non
         rounds, accuracy = run.accuracy()
         axes.plot(rounds, 100 * np.array(accuracy), dash, color=colour, label=label, linewidth=2)
     axes.set(xlabel="round", ylabel="test accuracy (%)", ylim=(0, 100))
-    axes.legend(frameon=False, loc="best")
+    figure.legend(frameon=False, loc="outside lower center", ncols=2)
     _save(figure, path)
 
 
@@ -41,7 +41,7 @@ def weights_over_rounds(runs: Mapping[str, Run], path: Path, title: str) -> None
             axes.plot(rounds, _nanmean(part), dash, color=colour, label=f"{who}, {label}", linewidth=2)
     axes.axhline(1, color="0.6", linewidth=1, zorder=0)
     axes.set(xlabel="round", ylabel="mean weight (1 = an equal share)", yscale="log")
-    axes.legend(frameon=False, loc="best")
+    figure.legend(frameon=False, loc="outside lower center", ncols=2)
     _save(figure, path)
 
 
@@ -59,7 +59,7 @@ def _figure(title: str) -> Any:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=(7.2, 4.2), layout="constrained")
+    figure, axes = pyplot.subplots(figsize=(7.2, 4.6), layout="constrained")
     axes.set_title(title, loc="left", fontsize=11)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="0.9")
