@@ -34,7 +34,7 @@ from tesseract_fl.types import ClientId, ConfigError, Floats, Matrix, QuorumErro
 class Submission:
     """What one client sent, as it came: nothing in it is believed yet.
 
-    A client that claims no sample count (None) counts as the median of those that do.
+    A client that claims no sample count (None) counts as the lower median of those that do.
     """
 
     client: ClientId
