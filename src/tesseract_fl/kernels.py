@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -312,6 +312,44 @@ def mean_near_median(U: Matrix, rows: Ints, k: int) -> Matrix:
     return _by_columns(_mean_near_median, on_device, U, rows, k)
 
 
+class Columns(NamedTuple):
+    """Per column: mean, standard deviation (of these rows, not of a sample), smallest and largest value."""
+
+    mean: Float64s
+    std: Float64s
+    low: Floats
+    high: Floats
+
+
+@njit(parallel=True, fastmath=_SIMD, cache=True)
+def _column_statistics(U: Any, mean: Any, std: Any, low: Any, high: Any) -> None:
+    n, d = U.shape
+    for b in prange((d + _COLUMNS - 1) // _COLUMNS):
+        block = slice(b * _COLUMNS, min((b + 1) * _COLUMNS, d))
+        m, v, lo, hi = mean[block], std[block], low[block], high[block]
+        for i in range(n):
+            u = U[i, block]
+            for j in range(len(u)):
+                m[j] += u[j]
+                lo[j] = min(lo[j], u[j])
+                hi[j] = max(hi[j], u[j])
+        m /= n
+        for i in range(n):  # a second pass, in cache: the difference of two large sums would cancel
+            u = U[i, block]
+            for j in range(len(u)):
+                v[j] += (u[j] - m[j]) ** 2
+        for j in range(len(v)):
+            v[j] = np.sqrt(v[j] / n)
+
+
+def column_statistics(U: Floats) -> Columns:
+    """Everything that attacks ask of the columns, in one read of the matrix."""
+    d = U.shape[1]
+    out = Columns(np.zeros(d), np.zeros(d), np.full(d, np.inf, U.dtype), np.full(d, -np.inf, U.dtype))
+    _column_statistics(U, *out)
+    return out
+
+
 def _by_columns(kernel: Any, on_device: Callable[[Any], Any], U: Matrix, rows: Ints, parameter: int) -> Matrix:
     if not on_cpu(U):
         if not bool(U.isfinite().all()):
@@ -333,9 +371,9 @@ def _float64s(tensor: Any) -> Float64s:
 
 
 def sign(update: Matrix) -> npt.NDArray[np.int8]:
-    """−1, 0 or 1 per coordinate."""
-    signs: npt.NDArray[np.int8] = np.sign(host(update)).astype(np.int8)
-    return signs
+    """−1, 0 or 1 per coordinate; 0 where there is no number."""
+    array = host(update)
+    return (array > 0).astype(np.int8) - (array < 0)
 
 
 def all_finite(update: Floats) -> bool:

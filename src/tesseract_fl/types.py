@@ -29,6 +29,10 @@ class ConfigError(TesseractError, ValueError):
     """Something that the user set is wrong; the message says what would be right."""
 
 
+class KnowledgeError(ConfigError):
+    """An attack needs to see more than it was granted."""
+
+
 class DataError(TesseractError):
     """A data set is missing, damaged or of another format."""
 

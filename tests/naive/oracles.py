@@ -248,3 +248,63 @@ def norm_clipped_mean(U: Rows, tau: float | None = None) -> list[float]:
     norms = [norm(row) for row in U]
     radius = middle(norms) if tau is None else tau
     return mean_row([[float(x) * min(1.0, radius / length) for x in row] for row, length in zip(U, norms, strict=True)])
+
+
+def deviation(benign: Rows, kind: str) -> list[float]:
+    average = mean_row(benign)
+    if kind == "sign":
+        return [-float(sign(m)) for m in average]
+    if kind == "std":
+        return [-math.sqrt(mean([(float(u) - mean(column)) ** 2 for u in column])) for column in columns(benign)]
+    return [-m / norm(average) for m in average]
+
+
+def largest_strength(benign: Rows, p: Sequence[float], allowed: Any) -> float:
+    """The largest γ for which `allowed(distances of mean + γp to the benign updates)`, by doubling and bisection."""
+    average = mean_row(benign)
+
+    def passes(gamma: float) -> bool:
+        row = [m + gamma * pj for m, pj in zip(average, p, strict=True)]
+        return bool(allowed([squared_distance(row, u) for u in benign]))
+
+    low, high = 0.0, 1.0
+    while passes(high):
+        low, high = high, 2 * high
+    for _ in range(80):
+        middle_ = (low + high) / 2
+        low, high = (middle_, high) if passes(middle_) else (low, middle_)
+    return low
+
+
+def min_max_strength(benign: Rows, p: Sequence[float]) -> float:
+    bound = max(squared_distance(x, y) for x in benign for y in benign)
+    return largest_strength(benign, p, lambda distances: max(distances) <= bound)
+
+
+def min_sum_strength(benign: Rows, p: Sequence[float]) -> float:
+    bound = max(math.fsum(squared_distance(x, y) for y in benign) for x in benign)
+    return largest_strength(benign, p, lambda distances: math.fsum(distances) <= bound)
+
+
+def diluted(row: Any, honest: Any, magnitude: Any, s: Sequence[int], cut: float, step: float) -> list[float]:
+    """While the flip-score is above the cut, the next `step` of the coordinates becomes honest, weakest first."""
+    order = sorted(range(len(row)), key=lambda j: abs(magnitude[j]))
+    result = [float(u) for u in row]
+    done = 0
+    while flip_scores([result], s)[0] > cut and done < len(order):
+        # coordinate number k goes with the step in which k/d falls
+        turn = int(done / (step * len(order)) + 1e-9)
+        while done < len(order) and done / (step * len(order)) + 1e-9 < turn + 1:
+            result[order[done]] = float(honest[order[done]])
+            done += 1
+    return result
+
+
+def auroc(standing: Sequence[float], malicious: Sequence[bool]) -> float:
+    pairs = [
+        1.0 if low < high else 0.5 if low == high else 0.0
+        for low, bad in zip(standing, malicious, strict=True)
+        for high, worse in zip(standing, malicious, strict=True)
+        if bad and not worse
+    ]
+    return mean(pairs)

@@ -153,7 +153,7 @@ def test_a_skipped_round_says_who_was_turned_away_and_they_lose_by_it(
 ) -> None:
     simulation = Simulation(config(rule={"f": 5}, malicious=5, attack="none"), cancer)
 
-    def poison(matrix: Any, present: Any) -> dict[str, Any]:
+    def poison(matrix: Any, *_: Any) -> dict[str, Any]:
         matrix[:3] = np.nan
         return {}
 

@@ -1,39 +1,88 @@
 """The contract of an attack: a frozen configuration, and `craft(view, rng)` → rows for the malicious clients.
 
-`view` is what the threat model grants. The public call is final: it checks what it was given, lets the
-attack craft, and checks what came out.
+`view` is what the threat model grants, `needs` what the attack can't do without. The public call is final: it
+checks what it was given, lets the attack craft, and checks what came out.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 import numpy.typing as npt
 
-from tesseract_fl.types import ConfigError, Matrix
+from tesseract_fl import kernels
+from tesseract_fl.types import Aggregate, ClientId, ConfigError, KnowledgeError, Matrix
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+UPDATES = ("own", "all")
+DEFENCE = ("nothing", "report", "rule")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Knowledge:
+    """What an attacker sees beyond the models that the server sends out, which every client sees.
+
+    `updates`: "own", what the malicious clients compute themselves, or "all", those of the honest clients too.
+    `defence`: "nothing"; "report", the rule's scores, cuts and weights of the last round; or "rule", all of that
+    and the rule itself with its state, to be asked "what if".
+
+    >>> Knowledge(updates="own", defence="nothing").lacks(Knowledge(updates="all", defence="nothing"))
+    'updates = "all" (granted: "own")'
+    """
+
+    updates: str = "all"
+    defence: str = "rule"
+
+    def __post_init__(self) -> None:
+        for name, levels in (("updates", UPDATES), ("defence", DEFENCE)):
+            if getattr(self, name) not in levels:
+                raise ConfigError(f"knowledge.{name} must be one of {', '.join(levels)}, got {getattr(self, name)!r}")
+
+    def lacks(self, needs: Knowledge) -> str:
+        """What is missing for `needs`, in words; empty if nothing is."""
+        return " and ".join(
+            f'{name} = "{getattr(needs, name)}" (granted: "{getattr(self, name)}")'
+            for name, levels in (("updates", UPDATES), ("defence", DEFENCE))
+            if levels.index(getattr(self, name)) < levels.index(getattr(needs, name))
+        )
+
+
+FULL = Knowledge()
+BLIND = Knowledge(updates="own", defence="nothing")
+ALL_UPDATES = Knowledge(updates="all", defence="nothing")
+ALL_UPDATES_AND_REPORT = Knowledge(updates="all", defence="report")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class View:
-    """What a full-knowledge attacker sees in a round.
+    """What an attacker sees in a round; what it was not granted is None.
 
-    `benign`: the updates that the honest clients are about to send, n−c × d. `own`: what the malicious
-    clients would send if they were honest, c × d. `defence`: the rule's report of the last round.
+    `own`: what the malicious clients' own training gave, c × d. `benign`: the updates that the honest clients
+    are about to send, n−c × d. `reference`: the sign of the last global update, zeros before the first.
+    `report`: the rule's report of the last round, empty before the first. `ask`: what the rule would make of
+    this round if the malicious clients sent these rows, from its present state or from another one.
     """
 
     round: int
-    benign: Matrix
     own: Matrix
-    defence: Mapping[str, Any] = field(default_factory=dict)
+    benign: Matrix = None
+    n: int = 0
+    reference: Matrix = None
+    report: Mapping[str, Any] | None = field(default_factory=dict)
+    ask: Callable[..., Aggregate] | None = None
 
-    @property
-    def n(self) -> int:
-        return int(self.benign.shape[0]) + self.c
+    def __post_init__(self) -> None:
+        if self.benign is not None:
+            object.__setattr__(self, "n", int(self.benign.shape[0]) + self.c)
+        if self.reference is None:
+            object.__setattr__(self, "reference", np.zeros(self.d, np.int8))
 
     @property
     def c(self) -> int:
@@ -43,22 +92,53 @@ class View:
     def d(self) -> int:
         return int(self.own.shape[1])
 
+    @property
+    def knowledge(self) -> Knowledge:
+        defence = "rule" if self.ask is not None else "report" if self.report is not None else "nothing"
+        return Knowledge(updates="own" if self.benign is None else "all", defence=defence)
+
+    @property
+    def known(self) -> Matrix:
+        """The honest updates that the attacker knows: those of the others, else its own."""
+        return self.own if self.benign is None else self.benign
+
+    @cached_property
+    def columns(self) -> kernels.Columns:
+        """Mean, spread and range of every coordinate over the known honest updates."""
+        return kernels.column_statistics(self.known)
+
     @cached_property
     def direction(self) -> npt.NDArray[np.int8]:
-        """s_j = sign(Σ_i u_ij) over the benign clients: where an honest round would go."""
-        signs: npt.NDArray[np.int8] = np.sign(self.benign.sum(axis=0, dtype=np.float64)).astype(np.int8)
-        return signs
+        """s_j = sign(Σ_i u_ij) over the known honest updates: where an honest round would go."""
+        return kernels.sign(self.columns.mean)
+
+    def rows(self, row: Matrix) -> Matrix:
+        """The same row from every malicious client."""
+        return np.tile(row.astype(self.own.dtype, copy=False), (self.c, 1))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Attack(ABC):
-    """Crafts what the malicious clients send."""
+    """Crafts what the malicious clients send.
+
+    An attack may also poison what they train on (`poison`), change the names under which they come (`alias`),
+    and say what it wants the model to get wrong (`aim`).
+    """
+
+    requires: ClassVar[Knowledge] = FULL  # everything, unless an attack says otherwise
+    finite: ClassVar[bool] = True  # whether all that it sends are finite numbers
+
+    @property
+    def needs(self) -> Knowledge:
+        """What the attack must be granted."""
+        return self.requires
 
     @final
     def craft(self, view: View, rng: np.random.Generator) -> Matrix:
         """The c × d rows that the malicious clients send in this round."""
         if view.c == 0:
             return view.own
+        self.check_granted(view.knowledge)
         self.check(view.n, view.c)
         rows = self._craft(view, rng)
         if rows.shape != view.own.shape or rows.dtype != view.own.dtype:
@@ -66,6 +146,13 @@ class Attack(ABC):
                 f"{type(self).__name__} crafted {rows.shape} {rows.dtype}, not {view.own.shape} {view.own.dtype}"
             )
         return rows
+
+    @final
+    def check_granted(self, knowledge: Knowledge) -> None:
+        """Raise KnowledgeError if the attack needs more than this."""
+        lacking = knowledge.lacks(self.needs)
+        if lacking:
+            raise KnowledgeError(f"{type(self).__name__} needs to know {lacking}; grant it with --knowledge full")
 
     def check(self, n: int, c: int) -> None:
         """Raise ConfigError unless the attack is defined for c malicious among n clients."""
@@ -75,10 +162,24 @@ class Attack(ABC):
     @abstractmethod
     def _craft(self, view: View, rng: np.random.Generator) -> Matrix: ...
 
+    def poison(self, x: Tensor, y: Tensor, *, classes: int, round: int) -> tuple[Tensor, Tensor]:
+        """The batch that a malicious client trains on, from the one that it has."""
+        return x, y
+
+    def alias(self, client: ClientId, round: int) -> ClientId:
+        """The name under which a malicious client comes to this round."""
+        return client
+
+    def aim(self, x: Tensor, y: Tensor, classes: int) -> tuple[Tensor, Tensor] | None:
+        """From a test set: the inputs that the model shall get wrong, and the answers that it shall give."""
+        return None
+
 
 @dataclass(frozen=True, kw_only=True)
 class NoAttack(Attack):
     """The malicious clients behave honestly."""
+
+    requires = BLIND
 
     def check(self, n: int, c: int) -> None:
         pass

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tesseract_fl.attacks.base import Attack, View
+from tesseract_fl.attacks.base import ALL_UPDATES, Attack, View
 from tesseract_fl.kernels import dots, gram, squared_distances, squared_norms
 from tesseract_fl.types import ConfigError, Float64s, Matrix
 
@@ -26,6 +26,8 @@ class FullTrim(Attack):
     Where s_j = 0 there is nothing to go against, and 0 is sent.
     """
 
+    requires = ALL_UPDATES
+
     b: float = 2.0
 
     def __post_init__(self) -> None:
@@ -34,7 +36,7 @@ class FullTrim(Attack):
 
     def _craft(self, view: View, rng: np.random.Generator) -> Matrix:
         s = view.direction
-        near = np.where(s > 0, view.benign.min(axis=0), view.benign.max(axis=0))
+        near = np.where(s > 0, view.columns.low, view.columns.high)
         outwards = s * near < 0  # away from 0, so that b makes it larger
         far = np.where(outwards, near * self.b, near / self.b)
         near[s == 0] = far[s == 0] = 0
@@ -54,6 +56,8 @@ class FullKrum(Attack):
     malicious clients apart.
     """
 
+    requires = ALL_UPDATES
+
     smallest: float = 1e-5
     noise: float = 1e-4
 
@@ -69,10 +73,15 @@ class FullKrum(Attack):
         strength = self.strength(view)
         if strength is None:
             return view.own
-        u = rng.random(view.own.shape, dtype=np.float32)  # c × d
+        u = self.noise_of(view, rng)
+        u -= u.dtype.type(strength) * view.direction
+        return u
+
+    def noise_of(self, view: View, rng: np.random.Generator) -> Matrix:
+        """Uniform in ±`noise`/d, c × d."""
+        u = rng.random(view.own.shape, dtype=np.float32)
         u -= 0.5
         u *= 2 * self.noise / view.d
-        u -= np.float32(strength) * view.direction
         return u.astype(view.own.dtype, copy=False)
 
     def strength(self, view: View) -> float | None:

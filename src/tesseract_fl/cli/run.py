@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import click
+
+
+def number(text: str) -> int | float:
+    """20 is a number of clients, 0.2 a share of them."""
+    return int(text) if text.strip().isdigit() else float(text)
+
 
 _SETTINGS = (
     ("--data", str, "Data set (`tesseract-fl list data`)."),
@@ -18,6 +24,8 @@ _SETTINGS = (
     ("--attack", str, "What malicious clients do (`list attacks`)."),
     ("--clients", int, "Number of clients, n."),
     ("--malicious", int, "How many of them are malicious, c."),
+    ("--f", number, "How many (or which share) the rule takes for malicious; if not given, --malicious."),
+    ("--knowledge", click.Choice(["full", "partial"]), "What attackers see: everything, or only what is their own."),
     ("--participation", float, "Share of the clients that takes part in a round."),
     ("--rounds", int, "Number of rounds."),
     ("--batch", int, "Samples per local step."),
@@ -91,9 +99,27 @@ def command(
     else:
         accuracy = summary["accuracy"]
         click.echo(f"accuracy {'unknown' if accuracy is None else f'{accuracy:.2%}'} after {summary['rounds']} rounds")
+        for line in _about_the_attack(summary):
+            click.echo(line)
         if summary["skipped"]:
             click.echo(f"{summary['skipped']} rounds were skipped; why is in {out / 'metrics.jsonl'}")
         click.echo(f"everything about it is in {out}")
+
+
+def _about_the_attack(summary: Mapping[str, Any]) -> Iterator[str]:
+    if "attack_success" in summary:
+        yield f"the attack got what it wanted on {summary['attack_success']:.2%} of its targets"
+    found = summary.get("detection", {})
+    if found.get("true_positive_rate") is not None:
+        yield (
+            f"caught per round: {found['true_positive_rate']:.0%} of the malicious clients, "
+            f"{found['false_positive_rate']:.0%} of the honest ones"
+        )
+    if found.get("malicious_weight") is not None:
+        since = found["cut_off_since"]
+        yield f"the malicious clients weigh {found['malicious_weight']:.2g} in the end" + (
+            f"; each less than 1e-4 since round {since}" if since else ""
+        )
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -43,11 +43,16 @@ class Run:
         table = np.full((len(self.records), int(self.config["clients"])), np.nan)
         for row, record in zip(table, self.records, strict=True):
             if record.get("weights") is not None:
-                row[[int(client) for client in record["clients"]]] = record["weights"]
+                row[[number(client) for client in record["clients"]]] = record["weights"]
         return table
 
     def malicious_weight(self) -> float:
         """What the malicious clients weigh together in the last round that has weights."""
         weights = [record for record in self.records if record.get("weights") is not None][-1]
         ours = zip(weights["clients"], weights["weights"], strict=True)
-        return float(sum(weight for client, weight in ours if int(client) < self.config["malicious"]))
+        return float(sum(weight for client, weight in ours if number(client) < self.config["malicious"]))
+
+
+def number(client: str) -> int:
+    """Which client it is, under whatever id it came: "7~2" is 7 in its third life."""
+    return int(client.partition("~")[0])

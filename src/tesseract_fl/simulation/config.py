@@ -6,10 +6,10 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from tesseract_fl import registry
-from tesseract_fl.attacks.base import Attack
+from tesseract_fl.attacks.base import Attack, Knowledge, NoAttack
 from tesseract_fl.data.base import Reader
 from tesseract_fl.data.partition import Partition
 from tesseract_fl.gate import Gate
@@ -26,11 +26,19 @@ COMPONENTS = {
     "attack": ("attacks", "none"),
 }
 
+KNOWLEDGE: dict[str, dict[str, str]] = {
+    "full": {"updates": "all", "defence": "rule"},
+    "partial": {"updates": "own", "defence": "nothing"},
+}
+
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """A run. The first `malicious` clients attack; `rule.f`, if not set, is their number, as in the paper.
+    """A run. The first `malicious` clients attack, knowing what `knowledge` grants.
 
+    `rule.f` is how many malicious clients the rule assumes; if not set, as many as there are, as in the paper.
     `root` is the size of the server's own clean data set, for a rule that needs one (fltrust).
     """
 
@@ -40,6 +48,7 @@ class Config:
     rule: Rule[Any]
     attack: Attack
     gate: Gate = dataclasses.field(default_factory=Gate)
+    knowledge: Knowledge = dataclasses.field(default_factory=Knowledge)
     clients: int = 100
     malicious: int = 20
     participation: float = 1.0
@@ -70,6 +79,8 @@ class Config:
             self.rule.check(self.clients_per_round)
         except PreconditionError as error:
             raise ConfigError(str(error)) from error
+        if self.malicious:
+            self.attack.check_granted(self.knowledge)
         if self.malicious and self.participation == 1:
             self.attack.check(self.clients, self.malicious)
 
@@ -77,21 +88,29 @@ class Config:
     def clients_per_round(self) -> int:
         return share(self.participation, self.clients)
 
+    @property
+    def attacked(self) -> bool:
+        """Whether anybody does anything bad in this run."""
+        return self.malicious > 0 and not isinstance(self.attack, NoAttack)
+
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> Config:
         """Build a configuration from what a TOML file or the command line says.
 
         >>> Config.from_table({"clients": 10, "malicious": 2, "rule": "tesseract"}).rule
         Tesseract(f=2, decay=0.99)
+        >>> Config.from_table({"clients": 10, "malicious": 2, "f": 3, "rule": "tesseract"}).rule
+        Tesseract(f=3, decay=0.99)
         """
         settings = dict(table)
+        assumed = settings.pop("f", None)
         names = [field.name for field in dataclasses.fields(cls)]
         for name in settings:
             if name not in names:
                 raise ConfigError(f"there is no setting {name!r}; {registry.nearest(name, names)}")
         defaults = {field.name: field.default for field in dataclasses.fields(cls)}
         counts = {name: settings.get(name, defaults[name]) for name in ("clients", "malicious", "participation")}
-        f = _expected_malicious(**counts)
+        f = _expected_malicious(**counts) if assumed is None else _assumed(assumed, settings.get("rule"))
         for name, (kind, default) in COMPONENTS.items():
             spec = settings.get(name, default)
             if isinstance(spec, str):
@@ -101,7 +120,11 @@ class Config:
             else:
                 raise ConfigError(f"{name} must be a name or a table, got {spec!r}")
             settings[name] = registry.build(kind, spec, **({"f": f} if kind == "rules" else {}))
-        settings["gate"] = _gate(settings.get("gate", {}))
+        settings["gate"] = _part("gate", Gate, settings.get("gate", {}))
+        knowledge = settings.get("knowledge", "full")
+        settings["knowledge"] = _part(
+            "knowledge", Knowledge, KNOWLEDGE.get(knowledge, knowledge) if isinstance(knowledge, str) else knowledge
+        )
         return cls(**settings)
 
     def to_table(self) -> dict[str, Any]:
@@ -111,7 +134,7 @@ class Config:
             value = getattr(self, field.name)
             if field.name in COMPONENTS:
                 value = registry.describe(COMPONENTS[field.name][0], value)
-            elif field.name == "gate":
+            elif field.name in ("gate", "knowledge"):
                 value = {key: item for key, item in dataclasses.asdict(value).items() if item is not None}
             table[field.name] = value
         return table
@@ -144,14 +167,22 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _gate(settings: Any) -> Gate:
+def _assumed(f: Any, rule: Any) -> Any:
+    """f as a setting of its own, for rules and whatever is inside of them."""
+    if isinstance(rule, Mapping) and "f" in rule:
+        raise ConfigError(f"f is set twice: f = {f!r} and rule.f = {rule['f']!r}")
+    return f
+
+
+def _part(part: str, cls: type[T], settings: Any) -> T:
+    """A table of settings that has no name of its own."""
     if not isinstance(settings, Mapping):
-        raise ConfigError(f"gate must be a table, got {settings!r}")
-    names = [field.name for field in dataclasses.fields(Gate)]
+        raise ConfigError(f"{part} must be a table, got {settings!r}")
+    names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
     for name in settings:
         if name not in names:
-            raise ConfigError(f"gate has no parameter {name!r}; {registry.nearest(name, names)}")
+            raise ConfigError(f"{part} has no parameter {name!r}; {registry.nearest(name, names)}")
     try:
-        return Gate(**settings)
+        return cls(**settings)
     except TypeError as error:
-        raise ConfigError(f"gate: {error}") from error
+        raise ConfigError(f"{part}: {error}") from error

@@ -15,12 +15,25 @@ from torch import Tensor
 from tesseract_fl import checkpoint
 from tesseract_fl.attacks.base import View
 from tesseract_fl.data.base import Dataset
+from tesseract_fl.kernels import sign
 from tesseract_fl.models.vector import FlatModel
 from tesseract_fl.randomness import generator
+from tesseract_fl.simulation import detection
 from tesseract_fl.simulation.config import Config
 from tesseract_fl.simulation.evaluate import evaluate
 from tesseract_fl.simulation.gradients import Clients, channels_last
-from tesseract_fl.types import Aggregate, ConfigError, Floats, Ints, Matrix, Rejection, RoundSkipped
+from tesseract_fl.types import (
+    Aggregate,
+    ClientId,
+    ConfigError,
+    Floats,
+    Ints,
+    KnowledgeError,
+    Matrix,
+    Rejection,
+    RoundSkipped,
+    Updates,
+)
 
 Record = dict[str, Any]
 
@@ -41,27 +54,31 @@ class Simulation:
         self.clients = Clients(self.model)
         self.state = config.rule.init(self.model.layout.d)
         self.root = self._root_samples() if config.rule.needs_trusted else None
+        self.classes = dataset.classes
+        self.aim = config.attack.aim(*self.test, self.classes) if config.malicious else None
         self.round = 0
-        self.defence: dict[str, Any] = {}
+        self.report: dict[str, Any] = {}
+        self.reference = np.zeros(self.model.layout.d, np.int8)
         self._matrix = np.empty((config.clients_per_round, self.model.layout.d), np.float32)
 
     def step(self) -> Record:
         """Play the next round."""
         self.round += 1
         present = self._sample_clients()
-        ids = [str(client) for client in present]
+        ids = [self._name(client) for client in present]
         matrix, losses = self._honest_updates(present)
         record: Record = {"round": self.round, "clients": ids, "train_loss": float(np.mean(losses))}
-        record |= self._attack(matrix, present)
+        trusted = self._server_update()
+        record |= self._attack(matrix, present, ids, trusted)
         rejected: tuple[Rejection, ...] = ()
         try:
-            samples = [len(self.samples[client]) for client in present]
-            updates = self.config.gate.screen(matrix, ids, round=self.round, samples=samples)
+            updates = self._admitted(matrix, present, ids, trusted)
             rejected = updates.rejected
-            updates = replace(updates, trusted=self._server_update())
             out = self.config.rule.aggregate(updates, self.state)
             self._apply(out)
             record |= {"clients": list(updates.ids), "weights": _list(out.weights), **out.report}
+            if self.config.attacked:
+                record |= detection.of_round(record, {self._name(client) for client in present if self._bad(client)})
         except RoundSkipped as skipped:
             rejected = rejected or skipped.rejected
             self.state = self.config.rule.turned_away(rejected, len(ids), self.state)
@@ -69,7 +86,16 @@ class Simulation:
         if self.round % self.config.eval_every == 0 or self.round == self.config.rounds:
             quality = evaluate(self.model, *self.test)
             record |= {"test_loss": quality.loss, "accuracy": quality.accuracy}
+            if self.aim is not None:
+                record["attack_success"] = evaluate(self.model, *self.aim).accuracy
         return _jsonable(record)
+
+    def _bad(self, client: int) -> bool:
+        return client < self.config.malicious
+
+    def _name(self, client: int) -> ClientId:
+        """Under which id a client comes to this round."""
+        return self.config.attack.alias(str(client), self.round) if self._bad(client) else str(client)
 
     def _root_samples(self) -> Ints:
         available = len(self.train[1])
@@ -83,7 +109,7 @@ class Simulation:
         return np.sort(chosen)
 
     def _honest_updates(self, present: Ints) -> tuple[Matrix, list[float]]:
-        batches = [self._batches(self.samples[client]) for client in present]
+        batches = [self._batches(self.samples[client], poisoned=self._bad(client)) for client in present]
         return self._matrix, self.clients.updates(batches, self.config.lr, self._matrix)
 
     def _server_update(self) -> Floats | None:
@@ -94,7 +120,7 @@ class Simulation:
         self.clients.updates([self._batches(self.root)], self.config.lr, update[None])
         return update
 
-    def _batches(self, own: Ints) -> Iterator[tuple[Tensor, Tensor]]:
+    def _batches(self, own: Ints, poisoned: bool = False) -> Iterator[tuple[Tensor, Tensor]]:
         """Each client walks its samples round-robin; where it stands follows from the round alone."""
         batch, steps = self.config.batch, self.config.local_steps
         if self.config.local_epochs:
@@ -102,16 +128,44 @@ class Simulation:
         start = (self.round - 1) * steps * batch
         for step in range(steps):
             rows = own[np.arange(start + step * batch, start + (step + 1) * batch) % len(own)]
-            yield channels_last(self.train[0][rows]), self.train[1][rows]
+            x, y = self.train[0][rows], self.train[1][rows]
+            if poisoned:
+                x, y = self.config.attack.poison(x, y, classes=self.classes, round=self.round)
+            yield channels_last(x), y
 
-    def _attack(self, matrix: Matrix, present: Ints) -> Record:
-        c = int((present < self.config.malicious).sum())  # `present` is sorted: they are the first rows
-        if c:
-            view = View(round=self.round, benign=matrix[c:], own=matrix[:c], defence=self.defence)
-            try:
-                matrix[:c] = self.config.attack.craft(view, generator(self.config.seed, "attack", self.round))
-            except ConfigError as impossible:  # not with as many as were sampled into this round: they stay honest
-                return {"not_attacked": str(impossible)}
+    def _admitted(self, matrix: Matrix, present: Ints, ids: list[ClientId], trusted: Floats | None) -> Updates:
+        """What the rule gets to see: what the gate let through, and the server's own update."""
+        samples = [len(self.samples[client]) for client in present]
+        return replace(self.config.gate.screen(matrix, ids, round=self.round, samples=samples), trusted=trusted)
+
+    def _attack(self, matrix: Matrix, present: Ints, ids: list[ClientId], trusted: Floats | None) -> Record:
+        """Replace the rows of the malicious clients, which are the first: `present` is sorted."""
+        c = sum(self._bad(client) for client in present)
+        if not c or not self.config.attacked:
+            return {}
+        granted, own = self.config.knowledge, matrix[:c].copy()
+
+        def ask(rows: Matrix, state: Any = None) -> Aggregate:
+            matrix[:c] = rows
+            updates = self._admitted(matrix, present, ids, trusted)
+            return self.config.rule.aggregate(updates, self.state if state is None else state)
+
+        view = View(
+            round=self.round,
+            own=own,
+            benign=matrix[c:] if granted.updates == "all" else None,
+            n=len(ids),
+            reference=self.reference,
+            report=None if granted.defence == "nothing" else self.report,
+            ask=ask if granted.defence == "rule" else None,
+        )
+        try:
+            matrix[:c] = self.config.attack.craft(view, generator(self.config.seed, "attack", self.round))
+        except KnowledgeError:
+            raise
+        except ConfigError as impossible:  # not with as many as were sampled into this round: they stay honest
+            matrix[:c] = own
+            return {"not_attacked": str(impossible)}
         return {}
 
     def _apply(self, out: Aggregate) -> None:
@@ -119,20 +173,21 @@ class Simulation:
         if not np.isfinite(moved).all():
             raise RoundSkipped(f"round {self.round}: the update would make the model infinite; it is kept")
         self.model.vector[:] = moved
-        self.state, self.defence = out.state, dict(out.report)
+        self.state, self.report, self.reference = out.state, dict(out.report), sign(out.update)
 
     def save(self, path: Path) -> None:
         """Everything that the next round depends on, in one file that is written atomically."""
         arrays, meta = checkpoint.pack(self.state, "state.")
-        arrays["model"] = self.model.vector
-        meta |= {"round": self.round, "defence": self.defence, "config": self.table, "data": self.data_checksum}
+        arrays |= {"model": self.model.vector, "reference": self.reference}
+        meta |= {"round": self.round, "report": self.report, "config": self.table, "data": self.data_checksum}
         checkpoint.write(path, arrays, meta)
 
     def load(self, path: Path) -> None:
         arrays, meta = checkpoint.read(path)
         self.state = checkpoint.unpack(self.state, arrays, meta, "state.")
         self.model.vector[:] = arrays["model"]
-        self.round, self.defence = meta["round"], meta["defence"]
+        self.reference = arrays["reference"]
+        self.round, self.report = meta["round"], meta["report"]
 
 
 def _list(values: Any) -> list[float] | None:

@@ -24,6 +24,7 @@ from safetensors.numpy import save
 from tesseract_fl import __version__, registry
 from tesseract_fl.checkpoint import read, write_atomically
 from tesseract_fl.data.base import Dataset
+from tesseract_fl.simulation import detection
 from tesseract_fl.simulation.config import Config
 from tesseract_fl.simulation.engine import Record, Simulation
 from tesseract_fl.types import CheckpointError, ConfigError
@@ -57,6 +58,7 @@ def run(
         "accuracy": next((brief["accuracy"] for brief in reversed(history) if "accuracy" in brief), None),
         "rounds": simulation.round,
         "skipped": sum("skipped" in brief for brief in history),
+        **_against(config, history),
         "parameters": simulation.model.layout.d,
         "data_sha256": dataset.checksum,
         "version": __version__,
@@ -86,8 +88,19 @@ def use_threads(count: int | None) -> None:
         numba.set_num_threads(min(count, numba.get_num_threads()))
 
 
+def _against(config: Config, history: list[Record]) -> dict[str, Any]:
+    """What the summary says about the attack: whether it got what it wanted, and who was caught."""
+    if not config.attacked:
+        return {}
+    success = next((brief["attack_success"] for brief in reversed(history) if "attack_success" in brief), None)
+    return ({} if success is None else {"attack_success": success}) | {"detection": detection.of_run(history)}
+
+
+_BRIEF = ("round", "accuracy", "skipped", "attack_success", *detection.FIGURES)
+
+
 def _brief(record: Record) -> Record:
-    return {key: record[key] for key in ("accuracy", "skipped") if key in record}
+    return {key: record[key] for key in _BRIEF if key in record}
 
 
 class Journal:

@@ -1,0 +1,92 @@
+"""When an attack strikes, and under which name: wrappers around any other attack, `sleeper+full_trim`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tesseract_fl.attacks.base import Attack, Knowledge, View
+from tesseract_fl.types import ClientId, ConfigError, Matrix
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scheduled(Attack):
+    """Another attack in the rounds in which it is active; honest in the others."""
+
+    inner: Attack
+
+    def active(self, round: int) -> bool:
+        return True
+
+    @property
+    def needs(self) -> Knowledge:
+        return self.inner.needs
+
+    def check(self, n: int, c: int) -> None:
+        self.inner.check(n, c)
+
+    def _craft(self, view: View, rng: np.random.Generator) -> Matrix:
+        return self.inner.craft(view, rng) if self.active(view.round) else view.own
+
+    def poison(self, x: Tensor, y: Tensor, *, classes: int, round: int) -> tuple[Tensor, Tensor]:
+        return self.inner.poison(x, y, classes=classes, round=round) if self.active(round) else (x, y)
+
+    def alias(self, client: ClientId, round: int) -> ClientId:
+        return self.inner.alias(client, round)
+
+    def aim(self, x: Tensor, y: Tensor, classes: int) -> tuple[Tensor, Tensor] | None:
+        return self.inner.aim(x, y, classes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sleeper(Scheduled):
+    """Honest for the first `until` rounds, to earn a reputation; then strike."""
+
+    until: int = 100
+
+    def __post_init__(self) -> None:
+        if self.until < 0:
+            raise ConfigError(f"sleeper: until must be a number of rounds, got {self.until}")
+
+    def active(self, round: int) -> bool:
+        return round > self.until
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnOff(Scheduled):
+    """Attack for `on` rounds, behave for `off` rounds, and so on: redeemed by the time of the next strike."""
+
+    on: int = 5
+    off: int = 5
+
+    def __post_init__(self) -> None:
+        if self.on < 1 or self.off < 0:
+            raise ConfigError(f"on_off: on must be at least 1 and off at least 0, got {self.on} and {self.off}")
+
+    def active(self, round: int) -> bool:
+        return (round - 1) % (self.on + self.off) < self.on
+
+
+@dataclass(frozen=True, kw_only=True)
+class Whitewash(Scheduled):
+    """Leave every `every` rounds and come back under a new id, without the reputation of the old one."""
+
+    every: int = 10
+
+    def __post_init__(self) -> None:
+        if self.every < 1:
+            raise ConfigError(f"whitewash: every must be at least 1, got {self.every}")
+
+    def alias(self, client: ClientId, round: int) -> ClientId:
+        """
+        >>> from tesseract_fl.attacks.base import NoAttack
+        >>> [Whitewash(inner=NoAttack(), every=2).alias("7", t) for t in (1, 2, 3, 5)]
+        ['7', '7', '7~1', '7~2']
+        """
+        life = (round - 1) // self.every
+        return self.inner.alias(client, round) + (f"~{life}" if life else "")

@@ -1,0 +1,67 @@
+"""An attack that asks the rule: the strength that does the most damage to the defence that is really there."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from tesseract_fl.attacks.base import FULL, Attack, View
+from tesseract_fl.attacks.hidden import check_deviation, deviation
+from tesseract_fl.types import ConfigError, Float64s, Matrix, RoundSkipped
+
+
+@dataclass(frozen=True, kw_only=True)
+class LineSearch(Attack):
+    """mean + γ·p for the γ at which the rule itself, asked, moves the model farthest back.
+
+    Damage is −⟨g, mean⟩/‖mean‖², summed over `horizon` rounds in which the honest clients would send the same
+    again, so that reputation lost is counted too. γ is searched in doublings and then in `refinements` halvings
+    of the interval around the best; γ = 1 is as long as an honest update. Nothing is known of the rule but what it
+    answers. A round that the rule would skip does not move the model.
+
+    After the tailored attacks of Shejwalkar, Houmansadr: Manipulating the Byzantine, 2021.
+    """
+
+    requires = FULL
+
+    deviation: str = "sign"
+    horizon: int = 1
+    doublings: int = 8
+    refinements: int = 1
+
+    def __post_init__(self) -> None:
+        check_deviation("line_search", self.deviation)
+        if self.horizon < 1 or self.doublings < 1 or self.refinements < 0:
+            raise ConfigError("line_search: horizon and doublings must be at least 1, refinements at least 0")
+
+    def _craft(self, view: View, rng: np.random.Generator) -> Matrix:
+        mean = view.columns.mean
+        p = deviation(view, self.deviation)
+        length = float(np.linalg.norm(p))
+        if length == 0 or not mean.any():
+            return view.own
+        norm = math.sqrt(float(np.square(view.columns.std).sum() + mean @ mean))  # of an honest update
+        p *= norm / length
+
+        tried = {gamma: self._damage(view, mean + gamma * p) for gamma in 2.0 ** np.arange(-3, self.doublings - 3)}
+        ratio = 2.0
+        for _ in range(self.refinements):
+            best, ratio = max(tried, key=tried.__getitem__), math.sqrt(ratio)
+            for gamma in (best / ratio, best * ratio):
+                tried[gamma] = self._damage(view, mean + gamma * p)
+        return view.rows(mean + max(tried, key=tried.__getitem__) * p)
+
+    def _damage(self, view: View, row: Float64s) -> float:
+        assert view.ask is not None
+        rows, mean = view.rows(row), view.columns.mean
+        damage, state = 0.0, None
+        for _ in range(self.horizon):
+            try:
+                out = view.ask(rows, state)
+            except RoundSkipped:
+                break
+            state = out.state
+            damage -= float(out.update @ mean)
+        return damage / float(mean @ mean)
