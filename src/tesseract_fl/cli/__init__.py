@@ -17,6 +17,7 @@ from tesseract_fl import __version__
 
 COMMANDS = {
     "run": "tesseract_fl.cli.run",
+    "sweep": "tesseract_fl.cli.sweep",
     "demo": "tesseract_fl.cli.demo",
     "list": "tesseract_fl.cli.list",
 }

@@ -22,6 +22,26 @@ Report = Callable[[dict[str, Any], float], None]
 
 
 @contextmanager
+def cells(title: str, total: int, quiet: bool = False) -> Iterator[tuple[Callable[[int], None], Callable[[str], None]]]:
+    """One bar for many runs; yields what advances it by some rounds, and what prints a line above it."""
+    console = Console(file=sys.stderr, quiet=quiet)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=32),
+        MofNCompleteColumn(),
+        TextColumn("rounds"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(elapsed_when_finished=False),
+    )
+    with Progress(
+        *columns, console=console, disable=quiet or not console.is_terminal, speed_estimate_period=600
+    ) as bar:
+        task = bar.add_task(title, total=total)
+        yield lambda rounds: bar.advance(task, rounds), lambda line: bar.console.print(line, markup=False)
+
+
+@contextmanager
 def rounds(quiet: bool = False) -> Iterator[Callable[[str, int, int], Report]]:
     """Yields a function that starts the bar of a run, `(title, total, done)`, and gives its callback."""
     console = Console(file=sys.stderr, quiet=quiet)

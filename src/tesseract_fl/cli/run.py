@@ -76,16 +76,17 @@ def command(
       tesseract-fl run --config runs/mine/config.toml --set rule.decay=0.9 --out runs/other
       tesseract-fl run --out runs/mine --resume
     """
+    from tesseract_fl.simulation.config import Config, merged
+
     if resume and out is None:
         raise click.UsageError("--resume needs --out, the directory of the run to go on with")
     stored = out / "config.toml" if resume and out else None
-    table = _read(config) if config else _read(stored) if stored and stored.exists() else {}
-    table = _merged(table, {key: value for key, value in options.items() if value is not None})
+    table = read_table(config) if config else read_table(stored) if stored and stored.exists() else {}
+    table = merged(table, {key: value for key, value in options.items() if value is not None})
     for assignment in assignments:
-        table = _merged(table, _assignment(assignment))
+        table = merged(table, _assignment(assignment))
 
     from tesseract_fl.cli.progress import rounds
-    from tesseract_fl.simulation.config import Config
     from tesseract_fl.simulation.run import name_of, run, use_threads
 
     use_threads(threads)
@@ -122,7 +123,7 @@ def _about_the_attack(summary: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_table(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -131,6 +132,8 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _assignment(text: str) -> dict[str, Any]:
     """`rule.decay=0.9` → {"rule": {"decay": 0.9}}; a value that is not TOML is a string."""
+    from tesseract_fl.simulation.config import nested
+
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise click.UsageError(f"--set takes KEY=VALUE, as rule.decay=0.9, got {text!r}")
@@ -138,19 +141,4 @@ def _assignment(text: str) -> dict[str, Any]:
         parsed = tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
         parsed = value
-    for part in reversed(key.strip().split(".")):
-        parsed = {part: parsed}
-    return dict(parsed)
-
-
-def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`over` wins. A component that is only named keeps no parameters of another one of that kind."""
-    merged = dict(under)
-    for key, value in over.items():
-        below = merged.get(key)
-        if isinstance(value, str) and isinstance(below, Mapping) and below.get("name") == value:
-            continue
-        if isinstance(value, Mapping) and isinstance(below, str):
-            below = {"name": below}
-        merged[key] = _merged(below, value) if isinstance(value, Mapping) and isinstance(below, Mapping) else value
-    return merged
+    return nested(key.strip(), parsed)

@@ -186,3 +186,26 @@ def _part(part: str, cls: type[T], settings: Any) -> T:
         return cls(**settings)
     except TypeError as error:
         raise ConfigError(f"{part}: {error}") from error
+
+
+def nested(key: str, value: Any) -> dict[str, Any]:
+    """
+    >>> nested("rule.decay", 0.9)
+    {'rule': {'decay': 0.9}}
+    """
+    for part in reversed(key.split(".")):
+        value = {part: value}
+    return dict(value)
+
+
+def merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """`over` wins. A component that is only named keeps no parameters of another one of that kind."""
+    result = dict(under)
+    for key, value in over.items():
+        below = result.get(key)
+        if isinstance(value, str) and isinstance(below, Mapping) and below.get("name") == value:
+            continue
+        if isinstance(value, Mapping) and isinstance(below, str):
+            below = {"name": below}
+        result[key] = merged(below, value) if isinstance(value, Mapping) and isinstance(below, Mapping) else value
+    return result

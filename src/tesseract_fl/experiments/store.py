@@ -1,0 +1,38 @@
+"""The result store: every finished run is kept under a hash of all that its numbers depend on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tesseract_fl.simulation.config import Config
+from tesseract_fl.simulation.run import NUMERICS
+from tesseract_fl.types import DataError
+
+
+@dataclass(frozen=True)
+class Store:
+    """A directory of run directories. The complete configuration, the data and NUMERICS name each one."""
+
+    directory: Path
+
+    def home(self, config: Config, data_checksum: str) -> Path:
+        complete = {"config": config.to_table(), "data": data_checksum, "numerics": NUMERICS}
+        digest = hashlib.sha256(json.dumps(complete, sort_keys=True).encode()).hexdigest()
+        return self.directory / digest[:20]
+
+    @staticmethod
+    def summary(home: Path) -> dict[str, Any] | None:
+        """The summary of a finished run; None if it is not finished."""
+        try:
+            summary: dict[str, Any] = json.loads((home / "summary.json").read_text())
+            return summary
+        except FileNotFoundError:
+            return None
+        except (OSError, json.JSONDecodeError) as error:
+            raise DataError(
+                f"{home / 'summary.json'} can't be read ({error}); delete {home} to run it again"
+            ) from error

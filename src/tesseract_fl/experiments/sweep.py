@@ -1,0 +1,148 @@
+"""A grid of runs: every combination of the listed settings, in parallel processes, resumed where it stopped."""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tesseract_fl import registry
+from tesseract_fl.data.base import Dataset
+from tesseract_fl.experiments.store import Store
+from tesseract_fl.simulation.config import COMPONENTS, Config, merged, nested
+from tesseract_fl.simulation.run import run, use_threads
+from tesseract_fl.types import ConfigError
+
+OnRound = Callable[[int], None]  # how many rounds were played since the last call
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a grid: what was varied, and its complete configuration."""
+
+    varied: dict[str, Any]
+    config: Config
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """What was varied, in words: a component with parameters by its name and those that were given."""
+        return {key: label(value) for key, value in self.varied.items()}
+
+
+def label(value: Any) -> str:
+    """
+    >>> label({"name": "sleeper", "until": 250, "inner": "full_trim"})
+    'sleeper(until=250)+full_trim'
+    """
+    if not isinstance(value, Mapping):
+        return str(value)
+    given = ", ".join(f"{key}={label(item)}" for key, item in value.items() if key not in ("name", "inner"))
+    inner = f"+{label(value['inner'])}" if "inner" in value else ""
+    return f"{value.get('name', '')}{f'({given})' if given else ''}{inner}"
+
+
+def cells(table: Mapping[str, Any]) -> list[Cell]:
+    """Every combination of what `[grid]` lists, on top of `[base]`.
+
+    >>> [cell.varied for cell in cells({"grid": {"rule": ["krum", "fedsgd"], "seed": [0, 1]}})][:2]
+    [{'rule': 'krum', 'seed': 0}, {'rule': 'krum', 'seed': 1}]
+    """
+    for key in table:
+        if key not in ("base", "grid"):
+            raise ConfigError(f"a sweep has the tables [base] and [grid], not {key!r}")
+    grid = table.get("grid", {})
+    for key, values in grid.items():
+        if not isinstance(values, list) or not values:
+            raise ConfigError(f"grid.{key} must be a list of values, got {values!r}")
+    found = []
+    for values in itertools.product(*grid.values()):
+        varied = dict(zip(grid, values, strict=True))
+        settings = dict(table.get("base", {}))
+        for key, value in varied.items():
+            settings = merged(settings, nested(key, value))
+        found.append(Cell(varied, Config.from_table(settings)))
+    return found
+
+
+def run_cells(
+    grid: list[Cell],
+    store: Store,
+    *,
+    data_dir: Path | None = None,
+    workers: int = 1,
+    on_round: OnRound = lambda rounds: None,
+    only_stored: bool = False,
+) -> Iterator[tuple[Cell, Path, dict[str, Any]]]:
+    """Play what is not in the store yet, `workers` at a time, and yield each cell as it is finished.
+
+    The cores are shared out among the workers. A cell that was interrupted goes on from its last round.
+    """
+    checksums = _checksums(grid, data_dir)
+    homes = [store.home(cell.config, checksums[_reader(cell)]) for cell in grid]
+    missing: dict[Path, Cell] = {}
+    for cell, home in zip(grid, homes, strict=True):
+        summary = store.summary(home)
+        if summary is not None:
+            on_round(cell.config.rounds)
+            yield cell, home, summary
+        elif not only_stored:
+            missing[home] = cell
+    if not missing:
+        return
+    context = multiprocessing.get_context("spawn")
+    played = context.SimpleQueue()
+    threads = max(1, (os.cpu_count() or 1) // workers)
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start, initargs=(threads, played))
+    try:
+        jobs: dict[Future[dict[str, Any]], Path] = {
+            pool.submit(_play, cell.config.to_table(), home, data_dir): home for home, cell in missing.items()
+        }
+        while jobs:
+            done, _ = wait(jobs, timeout=0.5, return_when=FIRST_COMPLETED)
+            while not played.empty():
+                on_round(played.get())
+            for job in done:
+                home = jobs.pop(job)
+                yield missing[home], home, job.result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in multiprocessing.active_children():
+            process.terminate()
+
+
+def _reader(cell: Cell) -> str:
+    return str(registry.describe(COMPONENTS["data"][0], cell.config.data))
+
+
+def _checksums(grid: list[Cell], data_dir: Path | None) -> dict[str, str]:
+    readers = {_reader(cell): cell.config.data for cell in grid}
+    return {name: reader.read(data_dir).checksum for name, reader in readers.items()}
+
+
+_played: Any = None
+_datasets: dict[str, Dataset] = {}
+
+
+def _start(threads: int, played: Any) -> None:
+    global _played
+    _played = played
+    use_threads(threads)
+
+
+def _play(table: dict[str, Any], home: Path, data_dir: Path | None) -> dict[str, Any]:
+    config = Config.from_table(table)
+    name = str(table["data"])
+    if name not in _datasets:
+        _datasets.clear()  # one at a time is kept
+        _datasets[name] = config.data.read(data_dir)
+
+    def start(title: str, total: int, done: int) -> Callable[[Any, float], None]:
+        _played.put(done)
+        return lambda record, seconds: _played.put(1)
+
+    return run(config, _datasets[name], home, resume=True, on_start=start)

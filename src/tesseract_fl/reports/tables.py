@@ -1,0 +1,37 @@
+"""Tables of results: rows of plain values in, CSV and Markdown out."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+Row = Mapping[str, Any]
+
+
+def write_csv(rows: Sequence[Row], path: Path) -> None:
+    """One line per row, with every column that any row has."""
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def matrix(rows: Sequence[Row], *, down: str, across: str, value: str) -> tuple[list[str], list[list[Any]]]:
+    """A cross table: heads, and lines that begin with their name; None where there is nothing."""
+    heads = list(dict.fromkeys(str(row[across]) for row in rows))
+    names = list(dict.fromkeys(str(row[down]) for row in rows))
+    cells = {(str(row[down]), str(row[across])): row[value] for row in rows}
+    return [down, *heads], [[name, *(cells.get((name, head)) for head in heads)] for name in names]
+
+
+def markdown(heads: Sequence[str], lines: Sequence[Sequence[Any]]) -> str:
+    """A table as Markdown: names to the left, numbers to the right."""
+
+    def row(cells: Sequence[Any]) -> str:
+        return "| " + " | ".join("" if cell is None else str(cell) for cell in cells) + " |"
+
+    rule = "|---|" + "---:|" * (len(heads) - 1)
+    return "\n".join([row(heads), rule, *(row(line) for line in lines)]) + "\n"
