@@ -161,14 +161,18 @@ def mix(A: Float64s, U: Matrix) -> Matrix:
 
 
 def gram(
-    U: Matrix, *, centre: str | None = "median", extra: Matrix | None = None, columns: int = GRAM_COLUMNS
+    U: Matrix, *, centre: str | None = "robust", extra: Matrix | None = None, columns: int = GRAM_COLUMNS
 ) -> Float64s:
     """⟨u_i − z, u_l − z⟩ for all pairs of rows, in blocks of columns, formed in float64.
 
-    Distances do not depend on z, but without one they cancel. z is the median of each column: the mean would
-    follow a single enormous row, and then the others' differences would cancel again. "mean" is for rows that
-    are known to be sane; None takes z = 0. `extra` is one more row, the last.
+    Distances do not depend on z, but without one they cancel. "mean" takes the mean of each column, which is cheap
+    but follows a single enormous row, and then the others' differences cancel again; "median" does not. "robust"
+    takes the mean and looks whether anything was lost, and only then the median. None takes z = 0. `extra` is one
+    more row, the last.
     """
+    if centre == "robust":
+        total = gram(U, centre="mean", extra=extra, columns=columns)
+        return total if _well_centred(total) else gram(U, centre="median", extra=extra, columns=columns)
     rows, d = U.shape
     total = np.zeros((rows + (extra is not None),) * 2, np.float64)
     for start in range(0, d, columns):
@@ -176,6 +180,12 @@ def gram(
         part = _host_gram if on_cpu(U) else _device_gram
         total += part(U[:, block], None if extra is None else extra[block], centre)
     return total
+
+
+def _well_centred(gram: Float64s) -> bool:
+    """Whether every row is about as far from the centre as from most others: then no difference has cancelled."""
+    typical = np.median(squared_distances(gram), axis=1)
+    return bool((typical >= 1e-6 * np.diagonal(gram)).all())
 
 
 def _host_gram(U: Matrix, extra: Matrix | None, centre: str | None) -> Float64s:
