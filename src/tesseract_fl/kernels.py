@@ -234,50 +234,94 @@ def _sorting_network(n: int) -> Ints:
     return np.array(pairs, np.int64).reshape(-1, 2)
 
 
+@cache
+def _trimming_network(n: int, f: int) -> Ints:
+    """As much of the sorting network as it takes to tell the f smallest, the f largest and the others apart."""
+    group = [(i >= f) + (i >= n - f) for i in range(n)]
+    compared_later = [False] * n
+    needed = []
+    for low, high in _sorting_network(n)[::-1]:
+        if compared_later[low] or compared_later[high] or group[low] != group[high]:
+            compared_later[low] = compared_later[high] = True
+            needed.append((low, high))
+    return np.array(needed[::-1], np.int64).reshape(-1, 2)
+
+
+class _Bits(NamedTuple):
+    """Floats as integers: the place of the sign, all other places, and what the bits of infinity are."""
+
+    array: Any
+    sign: Any
+    rest: Any
+    infinity: Any
+
+    @classmethod
+    def of(cls, U: Floats) -> _Bits:
+        kind = np.int32 if U.dtype == np.float32 else np.int64
+        sign = 8 * U.itemsize - 1
+        return cls(U.view(kind), kind(sign), kind(2**sign - 1), np.array(np.inf, U.dtype).view(kind)[()])
+
+
 @njit(inline="always")
-def _sort_columns(U: Any, rows: Any, network: Any, start: Any, X: Any) -> Any:
-    """Copy a block of columns into X, sort every column, and say whether all of it was finite."""
-    width = min(X.shape[1], U.shape[1] - start)
-    finite = True
+def _key(bits: Any, B: Any) -> Any:
+    """An integer that is ordered like the float with these bits; applied twice, the bits again.
+
+    Smaller and larger of two integers are one SIMD instruction each, and the compiler finds it.
+    """
+    return bits ^ ((bits >> B.sign) & B.rest)
+
+
+@njit(inline="always")
+def _sort_columns(B: Any, rows: Any, network: Any, start: Any, X: Any) -> Any:
+    """Copy a block of columns into X as keys, order every column, and say whether all of it was finite."""
+    width = min(X.shape[1], B.array.shape[1] - start)
+    largest = X[0, 0]
     for i in range(len(rows)):
+        u, x = B.array[rows[i], start : start + width], X[i]
         for j in range(width):
-            x = U[rows[i], start + j]
-            finite &= x - x == 0.0
-            X[i, j] = x
+            largest = max(largest, u[j] & B.rest)
+            x[j] = _key(u[j], B)
     for k in range(len(network)):
         low, high = X[network[k, 0]], X[network[k, 1]]
         for j in range(X.shape[1]):
             a, b = low[j], high[j]
-            low[j] = a if a < b else b
-            high[j] = b if a < b else a
-    return finite
+            low[j] = min(a, b)
+            high[j] = max(a, b)
+    return largest < B.infinity
 
 
 @njit(parallel=True, cache=True)
-def _trimmed_mean(U: Any, rows: Any, network: Any, f: Any, out: Any) -> Any:
-    n, d = len(rows), U.shape[1]
+def _trimmed_mean(B: Any, rows: Any, network: Any, f: Any, out: Any) -> Any:
+    n, d = len(rows), len(out)
     bad = 0
     for b in prange((d + _SORTED - 1) // _SORTED):
-        X = np.zeros((n, _SORTED), U.dtype)
+        X = np.zeros((n, _SORTED), B.array.dtype)
         start = b * _SORTED
-        bad += not _sort_columns(U, rows, network, start, X)
+        bad += not _sort_columns(B, rows, network, start, X)
         total = np.zeros(_SORTED, np.float64)
         for i in range(f, n - f):
             for j in range(_SORTED):
-                total[j] += X[i, j]
+                X[i, j] = _key(X[i, j], B)
+            row = X[i].view(out.dtype)
+            for j in range(_SORTED):
+                total[j] += row[j]
         for j in range(min(_SORTED, d - start)):
             out[start + j] = total[j] / (n - 2 * f)
     return bad
 
 
 @njit(parallel=True, cache=True)
-def _mean_near_median(U: Any, rows: Any, network: Any, k: Any, out: Any) -> Any:
-    n, d = len(rows), U.shape[1]
+def _mean_near_median(B: Any, rows: Any, network: Any, k: Any, out: Any) -> Any:
+    n, d = len(rows), len(out)
     bad = 0
     for b in prange((d + _SORTED - 1) // _SORTED):
-        X = np.zeros((n, _SORTED), U.dtype)
+        keys = np.zeros((n, _SORTED), B.array.dtype)
         start = b * _SORTED
-        bad += not _sort_columns(U, rows, network, start, X)
+        bad += not _sort_columns(B, rows, network, start, keys)
+        for i in range(n):
+            for j in range(_SORTED):
+                keys[i, j] = _key(keys[i, j], B)
+        X = keys.view(out.dtype)
         for j in range(min(_SORTED, d - start)):
             median = 0.5 * (np.float64(X[(n - 1) // 2, j]) + np.float64(X[n // 2, j]))
             low, high = 0, n
@@ -299,7 +343,8 @@ def trimmed_mean(U: Matrix, f: int) -> Matrix:
     def on_device(tensor: Any) -> Any:
         return tensor.sort(dim=0).values[f : tensor.shape[0] - f].double().mean(dim=0)
 
-    return _by_columns(_trimmed_mean, on_device, U, np.arange(U.shape[0]), f)
+    n = U.shape[0]
+    return _by_columns(_trimmed_mean, on_device, U, np.arange(n), _trimming_network(n, f), f)
 
 
 def median(U: Matrix) -> Matrix:
@@ -319,7 +364,7 @@ def mean_near_median(U: Matrix, rows: Ints, k: int) -> Matrix:
         nearest = (values - middle).abs().sort(dim=0, stable=True).indices[:k]
         return values.gather(0, nearest).mean(dim=0)
 
-    return _by_columns(_mean_near_median, on_device, U, rows, k)
+    return _by_columns(_mean_near_median, on_device, U, rows, _sorting_network(len(rows)), k)
 
 
 class Columns(NamedTuple):
@@ -360,14 +405,16 @@ def column_statistics(U: Floats) -> Columns:
     return out
 
 
-def _by_columns(kernel: Any, on_device: Callable[[Any], Any], U: Matrix, rows: Ints, parameter: int) -> Matrix:
+def _by_columns(
+    kernel: Any, on_device: Callable[[Any], Any], U: Matrix, rows: Ints, network: Ints, parameter: int
+) -> Matrix:
     if not on_cpu(U):
         if not bool(U.isfinite().all()):
             raise PreconditionError(NOT_FINITE)
         return on_device(U).to(U.dtype)
     array = host(U)
     out = np.empty(array.shape[1], array.dtype)
-    if kernel(array, rows, _sorting_network(len(rows)), parameter, out):
+    if kernel(_Bits.of(array), rows, network, parameter, out):
         raise PreconditionError(NOT_FINITE)
     return like(out, U)
 
