@@ -26,12 +26,15 @@ COMPONENTS = {
     "attack": ("attacks", "none"),
 }
 
+GRADIENTS = ("auto", "stacked", "vmap", "loop")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
     """A run. The first `malicious` clients attack; `rule.f`, if not set, is their number, as in the paper.
 
-    `root` is the size of the server's own clean data set, for a rule that needs one (fltrust).
+    `root` is the size of the server's own clean data set, for a rule that needs one (fltrust). `gradients` says how
+    clients are simulated: "stacked", "vmap", "loop", or "auto", the fastest that can be had.
     """
 
     data: Reader
@@ -51,6 +54,7 @@ class Config:
     eval_every: int = 10
     checkpoint_every: int = 1
     root: int = 100
+    gradients: str = "auto"
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -62,6 +66,8 @@ class Config:
             raise ConfigError(f"participation must be above 0 and at most 1, got {self.participation!r}")
         if not (_is_number(self.lr) and 0 < self.lr < math.inf):
             raise ConfigError(f"lr must be a positive finite number, got {self.lr!r}")
+        if self.gradients not in GRADIENTS:
+            raise ConfigError(f"gradients must be one of {', '.join(GRADIENTS)}, got {self.gradients!r}")
         if self.malicious >= self.clients:
             raise ConfigError(f"malicious must be below clients, got {self.malicious} of {self.clients}")
         if self.local_epochs and self.local_steps != 1:
