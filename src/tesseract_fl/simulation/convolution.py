@@ -2,7 +2,8 @@
 
 Images are B × H × W × C, channels padded to whole lanes (those of the first layer are as they come). Forwards only
 the pooled values are written, and a tag: which of the four positions of a window won, DEAD where ReLU gave 0.
-Backwards only that position has a gradient, a quarter of the work of a dense convolution or less.
+Backwards only that position has a gradient, a quarter of the work of a dense convolution or less. Each client has a
+gradient of its own: that of its images, those from starts[i] to starts[i + 1].
 
 No sum is split over threads or depends on how many images there are, so equal images have equal results.
 """
@@ -14,8 +15,21 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from tesseract_fl.simulation.lanes import DEAD, LANES, fma, item, larger, load, splat, spread, store, store_tags
-from tesseract_fl.simulation.lanes import where_tag as where
+from tesseract_fl.simulation.lanes import (
+    DEAD,
+    LANES,
+    add,
+    fma,
+    item,
+    larger,
+    load,
+    splat,
+    spread,
+    store,
+    store_tags,
+    where_alive,
+    where_tag,
+)
 
 WIDE = 6 * LANES  # a row of a 3×3 patch with 32 channels; twelve registers of AVX2
 
@@ -51,74 +65,80 @@ def forward(x: Any, w: Any, bias: Any, taps: Any, out: Any, tags: Any) -> None:
 
 
 @njit(nogil=True, cache=True)
-def backward_bias(g: Any, tags: Any, db: Any) -> None:
-    """db = Σ g over all windows that are alive; g is B × rows × columns × O."""
-    O = len(db)  # noqa: E741
-    for o in range(0, O, LANES):
-        total = splat(np.float32(0))
-        one = splat(np.float32(1))
-        for at in range(o, g.size, O):
-            gradient = load(g, at)
-            for q in range(DEAD):
-                total = fma(one, where(tags, at, q, gradient), total)
-        store(db, o, total)
+def backward_bias(g: Any, tags: Any, starts: Any, db: Any) -> None:
+    """db_i = Σ g over the windows of client i that are alive.
 
-
-@njit(nogil=True, cache=True)
-def backward_first(x: Any, g: Any, tags: Any, taps: Any, dw: Any) -> None:
-    """dw_to = Σ g_o · x_t, t over the taps of the winning position: sixteen filters and three taps at a time.
-
-    dw: as many rows as taps (a multiple of three) × O. Nobody needs the gradient of the images themselves.
+    g: B × rows × columns × O; db: clients × O.
     """
-    B, H, W, C = x.shape
     _, rows, columns, O = g.shape  # noqa: E741
-    row = W * C
-    dw[:] = 0
-    for b in range(B):
+    image = rows * columns * O
+    for client in range(len(db)):
         for o in range(0, O, LANES):
-            for t in range(0, len(taps), 3):
-                i0, i1, i2 = item(taps, t), item(taps, t + 1), item(taps, t + 2)
-                a0, a1, a2 = load(dw, t * O + o), load(dw, t * O + O + o), load(dw, t * O + 2 * O + o)
-                for py in range(rows):
-                    for px in range(columns):
-                        at = ((b * rows + py) * columns + px) * O + o
-                        gradient = load(g, at)
-                        for q in range(DEAD):
-                            i = (b * H + 2 * py + (q >> 1)) * row + (2 * px + (q & 1)) * C
-                            v = where(tags, at, q, gradient)
-                            a0 = fma(v, spread(x, i + i0), a0)
-                            a1 = fma(v, spread(x, i + i1), a1)
-                            a2 = fma(v, spread(x, i + i2), a2)
-                store(dw, t * O + o, a0)
-                store(dw, t * O + O + o, a1)
-                store(dw, t * O + 2 * O + o, a2)
+            total = splat(np.float32(0))
+            for at in range(starts[client] * image + o, starts[client + 1] * image, O):
+                total = add(where_alive(tags, at, load(g, at)), total)
+            store(db, client * O + o, total)
 
 
 @njit(nogil=True, cache=True)
-def backward(x: Any, g: Any, tags: Any, w: Any, dw: Any, dx: Any) -> None:
-    """dw_o = Σ g_o · patch and dx = Σ g_o · w_o at the patch: one filter at a time, over the windows alive in it.
+def backward_first(x: Any, g: Any, tags: Any, starts: Any, taps: Any, dw: Any) -> None:
+    """dw_ito = Σ g_o · x_t, t over the taps of the winning position: sixteen filters and three taps at a time.
 
-    w, dw: O × k × k·C, one contiguous row per row of a patch; here O is the true number of filters.
+    dw: clients × as many rows as taps (a multiple of three) × O. Nobody needs the gradient of the images themselves.
     """
-    B, H, W, C = x.shape
+    _, H, W, C = x.shape
+    _, rows, columns, O = g.shape  # noqa: E741
+    row, T = W * C, len(taps)
+    dw[:] = 0
+    for client in range(len(dw)):
+        for b in range(starts[client], starts[client + 1]):
+            for o in range(0, O, LANES):
+                for t in range(0, T, 3):
+                    i0, i1, i2 = item(taps, t), item(taps, t + 1), item(taps, t + 2)
+                    to = (client * T + t) * O + o
+                    a0, a1, a2 = load(dw, to), load(dw, to + O), load(dw, to + 2 * O)
+                    for py in range(rows):
+                        for px in range(columns):
+                            at = ((b * rows + py) * columns + px) * O + o
+                            gradient = load(g, at)
+                            for q in range(DEAD):
+                                i = (b * H + 2 * py + (q >> 1)) * row + (2 * px + (q & 1)) * C
+                                v = where_tag(tags, at, q, gradient)
+                                a0 = fma(v, spread(x, i + i0), a0)
+                                a1 = fma(v, spread(x, i + i1), a1)
+                                a2 = fma(v, spread(x, i + i2), a2)
+                    store(dw, to, a0)
+                    store(dw, to + O, a1)
+                    store(dw, to + 2 * O, a2)
+
+
+@njit(nogil=True, cache=True)
+def backward(x: Any, g: Any, tags: Any, starts: Any, w: Any, dw: Any, dx: Any) -> None:
+    """dw_io = Σ g_o · patch and dx = Σ g_o · w_o at the patch: one filter at a time, over the windows alive in it.
+
+    w: O × k × k·C, one contiguous row per row of a patch, here with the true number of filters; dw: clients × such.
+    """
+    _, H, W, C = x.shape
     row = W * C
     O, k, n = w.shape  # noqa: E741
     corners = np.empty(g.shape[1] * g.shape[2], np.intp)
     values = np.empty(g.shape[1] * g.shape[2], np.float32)
     dw[:] = 0
     dx[:] = 0
-    for b in range(B):
-        for o in range(O):
-            alive = _alive(g, tags, b, o, H, row, C, corners, values)
-            for ky in range(k):
-                at = (o * k + ky) * n
-                wide = n - n % WIDE
-                for i in range(0, wide, WIDE):
-                    _gather_wide(x, ky * row + i, corners, values, alive, dw, at + i)
-                    _scatter_wide(dx, ky * row + i, corners, values, alive, w, at + i)
-                for i in range(wide, n, LANES):
-                    _gather(x, ky * row + i, corners, values, alive, dw, at + i)
-                    _scatter(dx, ky * row + i, corners, values, alive, w, at + i)
+    for client in range(len(dw)):
+        for b in range(starts[client], starts[client + 1]):
+            for o in range(O):
+                alive = _alive(g, tags, b, o, H, row, C, corners, values)
+                for ky in range(k):
+                    at = (o * k + ky) * n
+                    to = client * O * k * n + at
+                    wide = n - n % WIDE
+                    for i in range(0, wide, WIDE):
+                        _gather_wide(x, ky * row + i, corners, values, alive, dw, to + i)
+                        _scatter_wide(dx, ky * row + i, corners, values, alive, w, at + i)
+                    for i in range(wide, n, LANES):
+                        _gather(x, ky * row + i, corners, values, alive, dw, to + i)
+                        _scatter(dx, ky * row + i, corners, values, alive, w, at + i)
 
 
 @njit(inline="always")
@@ -126,8 +146,8 @@ def _alive(g: Any, tags: Any, b: Any, o: Any, H: Any, row: Any, C: Any, corners:
     """Where the patches with a gradient for filter o begin in image b, and those gradients; how many there are."""
     _, rows, columns, O = g.shape  # noqa: E741
     count = 0
-    for py in range(rows):
-        for px in range(columns):
+    for px in range(columns):
+        for py in range(rows):  # neighbours are added to different rows of the image, so none waits for the last
             at = ((b * rows + py) * columns + px) * O + o
             q = np.intp(item(tags, at))
             value = item(g, at)

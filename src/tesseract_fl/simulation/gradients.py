@@ -76,11 +76,12 @@ class Clients:
     def _choose(self, batch: Batch) -> Sequence[str]:
         """What to try for a group of clients, in this order."""
         player = self.players[0]
-        if self.strategy == "stacked" and player.stacked is None:
+        can_stack = player.stacked is not None and player.stacked.works(batch)
+        if self.strategy == "stacked" and not can_stack:
             raise ConfigError("gradients = 'stacked' does not know every layer of this model; 'auto' finds another way")
         if self.strategy != "auto":
             return (self.strategy,)
-        stacked = ("stacked",) if player.stacked else ()
+        stacked = ("stacked",) if can_stack else ()
         vmap = ("vmap",) if self.model.layout.d <= _VMAP_PARAMETERS and player.vmapped.works(batch) else ()
         return (*stacked, *vmap, "loop")
 

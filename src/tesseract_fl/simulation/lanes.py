@@ -109,6 +109,16 @@ def spread(typing: Any, array: Any, i: Any) -> Any:
 
 
 @intrinsic
+def add(typing: Any, a: Any, b: Any) -> Any:
+    """a + b."""
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.fadd(args[0], args[1])
+
+    return lanes(lanes, lanes), build
+
+
+@intrinsic
 def fma(typing: Any, a: Any, b: Any, c: Any) -> Any:
     """a·b + c."""
 
@@ -148,14 +158,28 @@ def store_tags(typing: Any, array: Any, i: Any, top: Any, a: Any, b: Any, c: Any
     return types.void(array, types.intp, lanes, lanes, lanes, lanes), build
 
 
+def _where(context: Any, builder: Any, signature: Any, args: Any, relation: str, wanted: Any, value: Any) -> Any:
+    tags = builder.zext(builder.load(_address(context, builder, signature, args, _BYTES), align=1), _INTS)
+    chosen = builder.icmp_unsigned(relation, tags, wanted)
+    return builder.select(chosen, value, ir.Constant(_FLOATS, [0.0] * LANES))
+
+
 @intrinsic
 def where_tag(typing: Any, array: Any, i: Any, tag: Any, value: Any) -> Any:
     """`value` where array[i : i + 16] is `tag`, else 0."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        tags = builder.load(_address(context, builder, signature, args, _BYTES), align=1)
         wanted = _repeat(builder, _INTS, builder.trunc(args[2], _I32))
-        same = builder.icmp_unsigned("==", builder.zext(tags, _INTS), wanted)
-        return builder.select(same, args[3], ir.Constant(_FLOATS, [0.0] * LANES))
+        return _where(context, builder, signature, args, "==", wanted, args[3])
 
     return lanes(array, types.intp, types.intp, lanes), build
+
+
+@intrinsic
+def where_alive(typing: Any, array: Any, i: Any, value: Any) -> Any:
+    """`value` where array[i : i + 16] is not DEAD, else 0."""
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return _where(context, builder, signature, args, "!=", _ints(DEAD), args[2])
+
+    return lanes(array, types.intp, lanes), build

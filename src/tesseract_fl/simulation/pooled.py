@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 
 from tesseract_fl.simulation import convolution
 from tesseract_fl.simulation.lanes import LANES
-from tesseract_fl.simulation.stages import Slots, Spans, Stage, Weighted
+from tesseract_fl.simulation.stages import Slots, Stage, Starts, Weighted
 from tesseract_fl.types import Floats, Ints
 
 
@@ -60,13 +61,13 @@ class Pooled(Stage):
         true = torch.from_numpy(images)[..., : block.filters].permute(0, 3, 1, 2)
         return block.scratch("y", *true.shape).copy_(true)
 
-    def backward(self, g: Tensor, spans: Spans, rows: Tensor) -> Tensor:
+    def backward(self, g: Tensor, starts: Starts, rows: Tensor) -> Tensor:
         last = self.blocks[-1]
         padded = last.scratch("g", *last.out.shape)
         padded[..., : last.filters] = g.permute(0, 2, 3, 1)
         gradient: Floats = padded.numpy()
         for block in reversed(self.blocks):
-            gradient = block.backward(gradient, spans, rows)
+            gradient = block.backward(gradient, starts, rows)
         return g
 
 
@@ -79,19 +80,19 @@ class Block(Weighted):
         self.kernel = kernel[0], kernel[1]
         self.lanes = -(-self.filters // LANES) * LANES
         self.pitch: int | None = None  # none: the first block, which takes images as they are
-        self.forward_weight = torch.zeros(self.lanes // LANES, self.weight[0].numel(), LANES)
-        self.forward_bias = torch.zeros(self.lanes)
 
     def refresh(self) -> None:
         w = self.weight.permute(0, 2, 3, 1)  # filters × kernel × channels
-        padded = torch.zeros(self.lanes, self.weight[0].numel())
+        padded = torch.zeros(self.lanes, w[0].numel())
         padded[: self.filters] = w.flatten(1)
-        self.forward_weight.copy_(padded.view(-1, LANES, padded.shape[1]).transpose(1, 2))
+        self.w: Floats = padded.view(-1, LANES, padded.shape[1]).transpose(1, 2).contiguous().numpy()
+        self.b: Floats = np.zeros(self.lanes, np.float32)
         if self.bias is not None:
-            self.forward_bias[: self.filters] = self.bias
+            self.b[: self.filters] = self.bias.numpy()
         if self.pitch is not None:
-            self.backward_weight = torch.zeros(*w.shape[:3], self.pitch)
-            self.backward_weight[..., : self.channels] = w
+            padded = torch.zeros(*w.shape[:3], self.pitch)
+            padded[..., : self.channels] = w
+            self.w_back: Floats = padded.flatten(2).numpy()
 
     def forward(self, x: Floats) -> Floats:  # type: ignore[override]
         b, h, w, c = x.shape
@@ -100,39 +101,35 @@ class Block(Weighted):
         self.taps = _taps(self.kernel, self.channels, (w * c, c))
         self.out: Floats = self.scratch("out", *shape).numpy()
         self.tags = self.scratch("tags", *shape, dtype=torch.uint8).numpy()
-        convolution.forward(x, self.forward_weight.numpy(), self.forward_bias.numpy(), self.taps, self.out, self.tags)
+        convolution.forward(x, self.w, self.b, self.taps, self.out, self.tags)
         return self.out
 
-    def backward(self, g: Floats, spans: Spans, rows: Tensor) -> Floats:  # type: ignore[override]
-        dx: Floats = g if self.pitch is None else self.scratch("dx", *self.x.shape).numpy()
-        for span, row in zip(spans, rows, strict=True):
-            weight, *bias = self.targets(row)
-            if self.pitch is None:
-                weight.copy_(self._first_gradient(g[span], span))
-            else:
-                weight.copy_(self._inner_gradient(g[span], span, dx[span]))
-            for target in bias:
-                db = self.scratch("db", self.lanes)
-                convolution.backward_bias(g[span], self.tags[span], db.numpy())
-                target.copy_(db[: self.filters])
+    def backward(self, g: Floats, starts: Starts, rows: Tensor) -> Floats:  # type: ignore[override]
+        weight, *bias = (target.numpy() for target in self.targets(rows))
+        for target in bias:
+            db: Floats = self.scratch("db", len(rows), self.lanes).numpy()
+            convolution.backward_bias(g, self.tags, starts, db)
+            target[:] = db[:, : self.filters]
+        return self._first(g, starts, weight) if self.pitch is None else self._inner(g, starts, weight)
+
+    def _first(self, g: Floats, starts: Starts, out: Floats) -> Floats:
+        taps = np.concatenate([self.taps, np.zeros(-len(self.taps) % 3, np.int64)])
+        dw: Floats = self.scratch("dw", len(out), len(taps), self.lanes).numpy()
+        convolution.backward_first(self.x, g, self.tags, starts, taps, dw)
+        true = dw[:, : len(self.taps), : self.filters]
+        out[:] = true.reshape(len(out), *self.kernel, self.channels, -1).transpose(0, 4, 3, 1, 2)
+        return g
+
+    def _inner(self, g: Floats, starts: Starts, out: Floats) -> Floats:
+        dx: Floats = self.scratch("dx", *self.x.shape).numpy()
+        dw: Floats = self.scratch("dw", len(out), *self.w_back.shape).numpy()
+        convolution.backward(self.x, g, self.tags, starts, self.w_back, dw, dx)
+        true = dw.reshape(len(out), self.filters, *self.kernel, -1)[..., : self.channels]
+        out[:] = true.transpose(0, 1, 4, 2, 3)
         return dx
 
-    def _first_gradient(self, g: Floats, span: slice) -> Tensor:
-        spare = -len(self.taps) % 3
-        taps = np.concatenate([self.taps, np.zeros(spare, np.int64)])
-        dw = self.scratch("dw", len(taps), self.lanes)
-        convolution.backward_first(self.x[span], g, self.tags[span], taps, dw.numpy())
-        true = dw[: len(self.taps), : self.filters]
-        return true.view(*self.kernel, self.channels, -1).permute(3, 2, 0, 1)
 
-    def _inner_gradient(self, g: Floats, span: slice, dx: Floats) -> Tensor:
-        w = self.backward_weight.flatten(2)
-        dw = self.scratch("dw", *w.shape)
-        convolution.backward(self.x[span], g, self.tags[span], w.numpy(), dw.numpy(), dx)
-        true: Tensor = dw.view(self.backward_weight.shape)[..., : self.channels]
-        return true.permute(0, 3, 1, 2)
-
-
+@cache
 def _taps(kernel: tuple[int, int], channels: int, strides: tuple[int, int]) -> Ints:
     """Where the inputs of one position are in memory, counted from the first: rows, columns, channels."""
     ky, kx, c = np.ix_(np.arange(kernel[0]), np.arange(kernel[1]), np.arange(channels))

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate
+from typing import Any
 
 import numpy as np
 import torch
+from numba import njit
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 from tesseract_fl.models.vector import FlatModel
 from tesseract_fl.simulation import pooled
-from tesseract_fl.simulation.stages import Convolution, Linear, Plain, Slots, Stage
+from tesseract_fl.simulation.stages import Convolution, Flatten, Linear, Plain, Relu, Slots, Stage
 from tesseract_fl.types import Matrix
+
+Batch = tuple[Tensor, Tensor]
 
 # layers without parameters in which no sample sees another
 PLAIN = {
-    nn.AdaptiveAvgPool2d, nn.AvgPool2d, nn.ELU, nn.GELU, nn.Identity, nn.LeakyReLU, nn.MaxPool2d, nn.ReLU,
+    nn.AdaptiveAvgPool2d, nn.AvgPool2d, nn.ELU, nn.GELU, nn.Identity, nn.LeakyReLU, nn.MaxPool2d,
     nn.Sigmoid, nn.SiLU, nn.Softplus, nn.Tanh,
 }  # fmt: skip
 
@@ -27,10 +30,8 @@ class Stacked:
 
     def __init__(self, stages: Sequence[Stage]) -> None:
         self.stages = stages
-        for stage in stages:
-            stage.leads = True
-            if stage.parameters:
-                break
+        self.first = next(i for i, stage in enumerate(stages) if stage.parameters)
+        stages[self.first].leads = True
 
     @classmethod
     def of(cls, model: FlatModel) -> Stacked | None:
@@ -41,7 +42,7 @@ class Stacked:
         if stages is None:
             return None
         covered = [id(parameter) for stage in stages for parameter in stage.parameters]
-        return cls(stages) if sorted(covered) == sorted(slots) else None
+        return cls(stages) if covered and sorted(covered) == sorted(slots) else None
 
     def refresh(self) -> None:
         for stage in self.stages:
@@ -55,28 +56,47 @@ class Stacked:
         return x
 
     @torch.no_grad()
-    def updates(self, batches: Sequence[tuple[Tensor, Tensor]], lr: float, out: Matrix) -> list[float]:
+    def updates(self, batches: Sequence[Batch], lr: float, out: Matrix) -> list[float]:
         """Write u_i = −lr·g_i of one batch per client into the rows of `out`; the loss of each is returned."""
-        ends = list(accumulate((len(y) for _, y in batches), initial=0))
-        spans = [slice(*span) for span in pairwise(ends)]
+        starts = np.array(list(accumulate((len(y) for _, y in batches), initial=0)))
         x, y = (torch.cat(part) if len(part) > 1 else part[0] for part in zip(*batches, strict=True))
-        g, losses = _loss(self.predict(x), y, spans, -lr)
+        logits = self.predict(x)
+        g = torch.empty_like(logits)
+        losses = np.empty(len(batches))
+        _loss(logits.numpy(), y.numpy(), starts, -lr, g.numpy(), losses)
         rows = torch.from_numpy(out)
-        for stage in reversed(self.stages):
-            g = stage.backward(g, spans, rows)
-        return losses
+        for stage in reversed(self.stages[self.first :]):
+            g = stage.backward(g, starts, rows)
+        return [float(loss) for loss in losses]
+
+    def works(self, batch: Batch) -> bool:
+        """Whether data of this kind goes through the stages, and ends as one row of numbers and one class each."""
+        x, y = batch
+        if x.dtype != torch.float32 or y.dtype != torch.int64 or y.ndim != 1:
+            return False
+        self.refresh()
+        try:
+            return self.predict(x).ndim == 2
+        except (RuntimeError, ValueError, IndexError):
+            return False
 
 
-def _loss(logits: Tensor, y: Tensor, spans: Sequence[slice], scale: float) -> tuple[Tensor, list[float]]:
-    """The gradient of scale · Σ_i L_i for the outputs, and every client's L_i, its mean cross-entropy."""
-    sizes = torch.tensor([span.stop - span.start for span in spans])
-    share = (1 / sizes).repeat_interleave(sizes)
-    with torch.enable_grad():
-        leaf = logits.detach().requires_grad_()
-        each = cross_entropy(leaf, y, reduction="none").reshape(len(y), -1).mean(dim=1) * share
-        (g,) = torch.autograd.grad(each.sum() * scale, leaf)
-    losses = np.add.reduceat(each.detach().numpy(), [span.start for span in spans])
-    return g, [float(loss) for loss in losses]
+@njit(nogil=True, cache=True)
+def _loss(logits: Any, y: Any, starts: Any, scale: Any, g: Any, losses: Any) -> None:
+    """L_i, the mean cross-entropy of client i, and g = scale · ∂L/∂logits = scale · (softmax − one-hot) / samples."""
+    for i in range(len(losses)):
+        share = 1 / (starts[i + 1] - starts[i])
+        losses[i] = 0.0
+        for b in range(starts[i], starts[i + 1]):
+            if not 0 <= y[b] < logits.shape[1]:
+                raise IndexError("a label is not one of the classes that the model knows")
+            top = np.float64(logits[b].max())
+            total = 0.0
+            for j in range(logits.shape[1]):
+                total += np.exp(logits[b, j] - top)
+            losses[i] += share * (np.log(total) + top - logits[b, y[b]])
+            for j in range(logits.shape[1]):
+                g[b, j] = scale * share * (np.exp(logits[b, j] - top) / total - (j == y[b]))
 
 
 def _layers(module: nn.Module) -> Iterator[nn.Module]:
@@ -99,7 +119,11 @@ def _stages(layers: list[nn.Module], slots: Slots) -> list[Stage] | None:
             stages.append(Linear(layer, slots))
         elif type(layer) is nn.Conv2d and layer.padding_mode == "zeros" and not isinstance(layer.padding, str):
             stages.append(Convolution(layer, slots))
-        elif type(layer) in PLAIN or (type(layer) is nn.Flatten and layer.start_dim == 1):
+        elif type(layer) is nn.ReLU:
+            stages.append(Relu())
+        elif type(layer) is nn.Flatten and (layer.start_dim, layer.end_dim) == (1, -1):
+            stages.append(Flatten())
+        elif type(layer) in PLAIN:
             stages.append(Plain(layer))
         else:
             return None

@@ -7,17 +7,20 @@ parameters into that client's row, and passes on the gradient of its input.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator
+from itertools import pairwise
 from math import prod
 from typing import TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from tesseract_fl.layout import Slot
+from tesseract_fl.types import Ints
 
 Slots: TypeAlias = dict[int, Slot]  # id of a parameter → where it is in a row
-Spans: TypeAlias = Sequence[slice]  # whose samples are whose, in the order of the rows
+Starts: TypeAlias = Ints  # the samples of client i, whose row is the i-th, are those from starts[i] to starts[i + 1]
 
 
 class Scratch:
@@ -50,7 +53,7 @@ class Stage(ABC):
     def forward(self, x: Tensor) -> Tensor: ...
 
     @abstractmethod
-    def backward(self, g: Tensor, spans: Spans, rows: Tensor) -> Tensor:
+    def backward(self, g: Tensor, starts: Starts, rows: Tensor) -> Tensor:
         """Write ∂/∂parameters of each client into its row; return ∂/∂x."""
 
 
@@ -68,9 +71,9 @@ class Weighted(Stage):
     def parameters(self) -> list[Tensor]:
         return self._held
 
-    def targets(self, row: Tensor) -> list[Tensor]:
-        """The gradients of weight and bias, as views into a client's row."""
-        return [row[slot.columns].view(slot.shape) for slot in self._slots]
+    def targets(self, rows: Tensor) -> list[Tensor]:
+        """The gradients of weight and bias, as views into the clients' rows."""
+        return [rows[:, slot.columns].view(-1, *slot.shape) for slot in self._slots]
 
 
 class Linear(Weighted):
@@ -83,13 +86,21 @@ class Linear(Weighted):
             return torch.mm(x, self.weight.t(), out=out)
         return torch.addmm(self.bias, x, self.weight.t(), out=out)
 
-    def backward(self, g: Tensor, spans: Spans, rows: Tensor) -> Tensor:
-        for span, row in zip(spans, rows, strict=True):
-            weight, *bias = self.targets(row)
-            torch.mm(g[span].t(), self.x[span], out=weight)
+    def backward(self, g: Tensor, starts: Starts, rows: Tensor) -> Tensor:
+        for first, last in _runs(starts):
+            weight, *bias = self.targets(rows[first:last])
+            own = slice(starts[first], starts[last])
+            outer = g[own].view(last - first, -1, g.shape[1])  # clients × samples × outputs
+            torch.bmm(outer.transpose(1, 2), self.x[own].view(*outer.shape[:2], -1), out=weight)
             for target in bias:
-                torch.sum(g[span], dim=0, out=target)
+                torch.sum(outer, dim=1, out=target)
         return g if self.leads else torch.mm(g, self.weight, out=self.scratch("dx", *self.x.shape))
+
+
+def _runs(starts: Starts) -> Iterator[tuple[int, int]]:
+    """Runs of clients with as many samples each."""
+    edges = [0, *(np.flatnonzero(np.diff(np.diff(starts))) + 1).tolist(), len(starts) - 1]
+    return pairwise(edges)
 
 
 class Convolution(Weighted):
@@ -104,11 +115,12 @@ class Convolution(Weighted):
         out: Tensor = self.module(x)
         return out
 
-    def backward(self, g: Tensor, spans: Spans, rows: Tensor) -> Tensor:
-        for span, row in zip(spans, rows, strict=True):
+    def backward(self, g: Tensor, starts: Starts, rows: Tensor) -> Tensor:
+        targets = self.targets(rows)
+        for i, span in enumerate(slice(*ends) for ends in pairwise(starts)):
             _, *found = self._gradients(g[span], self.x[span], [False, True, self.bias is not None])
-            for target, gradient in zip(self.targets(row), found, strict=False):
-                target.copy_(gradient)
+            for target, gradient in zip(targets, found, strict=False):
+                target[i] = gradient
         return g if self.leads else self._gradients(g, self.x, [True, False, False])[0]
 
     def _gradients(self, g: Tensor, x: Tensor, wanted: list[bool]) -> tuple[Tensor, Tensor, Tensor]:
@@ -118,6 +130,30 @@ class Convolution(Weighted):
             g, x, self.weight, bias, m.stride, m.padding, m.dilation, False, [0, 0], m.groups, wanted
         )
         return found
+
+
+class Relu(Stage):
+    """y = max(x, 0)."""
+
+    def __init__(self) -> None:
+        self.scratch = Scratch()
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.y = torch.clamp_min(x, 0, out=self.scratch("y", *x.shape))
+        return self.y
+
+    def backward(self, g: Tensor, starts: Starts, rows: Tensor) -> Tensor:
+        dx: Tensor = torch.ops.aten.threshold_backward(g, self.y, 0)
+        return dx
+
+
+class Flatten(Stage):
+    def forward(self, x: Tensor) -> Tensor:
+        self.shape = x.shape
+        return x.flatten(1)
+
+    def backward(self, g: Tensor, starts: Starts, rows: Tensor) -> Tensor:
+        return g.view(self.shape)
 
 
 class Plain(Stage):
@@ -133,8 +169,6 @@ class Plain(Stage):
         y: Tensor = self.y.detach()
         return y
 
-    def backward(self, g: Tensor, spans: Spans, rows: Tensor) -> Tensor:
-        if self.leads:
-            return g
+    def backward(self, g: Tensor, starts: Starts, rows: Tensor) -> Tensor:
         dx: Tensor = torch.autograd.grad(self.y, self.x, g)[0]
         return dx
