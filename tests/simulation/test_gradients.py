@@ -282,6 +282,36 @@ def test_a_model_that_draws_random_numbers_goes_through_the_loop() -> None:
     assert Clients(model)._choose(draw((3,), [4], classes=2)[0][0]) == ("loop",)
 
 
+def test_outputs_and_inputs_that_stages_do_not_take_go_through_the_loop() -> None:
+    model = FlatModel(nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Flatten(), nn.Linear(10, 4)))  # 2 × 3 inputs
+    assert_right(model, draw((2, 3), [4, 4]), "auto")
+    pixels = FlatModel(nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.MaxPool2d(2)))  # a class for every pixel
+    x = torch.randn(2, 1, 6, 6, generator=torch.Generator().manual_seed(0))
+    assert_right(pixels, [[(x, torch.arange(8).view(2, 2, 2) % 4)]], "auto")
+    for each, inputs in ((model, torch.ones(3, 2, 3)), (pixels, x)):
+        torch.testing.assert_close(torch.cat(Clients(each).predict(inputs, 2)), each.module(inputs).detach())
+
+
+@pytest.mark.parametrize("strategy", ["stacked", "loop"])
+@pytest.mark.parametrize("label", [-1, 4])
+def test_a_label_that_is_no_class_is_an_error(strategy: str, label: int) -> None:
+    model, shape = build("mlp")
+    with pytest.raises(IndexError):
+        played(model, [[(torch.zeros(2, *shape), torch.tensor([0, label]))]], strategy)
+
+
+@pytest.mark.parametrize("shape", [(2, 28, 28), (1, 4, 4), (28, 28)])
+def test_images_that_do_not_fit_are_an_error(shape: tuple[int, ...]) -> None:
+    model, _ = build("dnn")
+    for strategy in ("auto", "loop"):
+        with pytest.raises(RuntimeError):
+            played(model, draw(shape, [4]), strategy)
+    clients = Clients(model)
+    clients.updates(draw((1, 28, 28), [4]), LR, np.empty((1, model.layout.d), np.float32))
+    with pytest.raises(ValueError, match="images of"):
+        clients.updates(draw(shape, [4]), LR, np.empty((1, model.layout.d), np.float32))
+
+
 def test_no_clients_no_updates() -> None:
     model, _ = build("mlp")
     assert Clients(model).updates([], LR, np.empty((0, model.layout.d), np.float32)) == []

@@ -66,17 +66,18 @@ class Clients:
     def predict(self, x: Tensor, batch: int) -> list[Tensor]:
         """The outputs of the global model for the samples of x, batch by batch."""
         parts = torch.split(x, batch)
-        if self.players[0].stacked is None:
-            self.model.module.eval()
-            return [self.model.module(part) for part in parts]
         for player in self.players:
             player.begin(self.model)
-        return self._share(Player.predict, parts)
+        if self.strategy in ("auto", "stacked") and self.players[0].can_stack(x[:1]):
+            return self._share(Player.predict, parts)
+        self.model.module.eval()
+        return [self.model.module(part) for part in parts]
 
     def _choose(self, batch: Batch) -> Sequence[str]:
         """What to try for a group of clients, in this order."""
         player = self.players[0]
-        can_stack = player.stacked is not None and player.stacked.works(batch)
+        x, y = batch
+        can_stack = player.can_stack(x) and y.dtype == torch.int64 and y.ndim == 1
         if self.strategy == "stacked" and not can_stack:
             raise ConfigError("gradients = 'stacked' does not know every layer of this model; 'auto' finds another way")
         if self.strategy != "auto":
@@ -115,6 +116,9 @@ class Player:
         self.model.module.train()
         if self.stacked:
             self.stacked.refresh()
+
+    def can_stack(self, x: Tensor) -> bool:
+        return self.stacked is not None and self.stacked.works(x)
 
     def play(self, clients: Sequence[Batches], lr: float, out: Matrix, ways: Sequence[str]) -> list[float]:
         """The updates of a few clients, in the first way that can do them."""

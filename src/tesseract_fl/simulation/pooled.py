@@ -55,6 +55,8 @@ class Pooled(Stage):
             block.refresh()
 
     def forward(self, x: Tensor) -> Tensor:
+        if x.ndim != 4 or x.shape[1] != self.blocks[0].channels:  # the kernels do not look
+            raise ValueError(f"images of {self.blocks[0].channels} channels are needed, got {tuple(x.shape)}")
         images: Floats = x.permute(0, 2, 3, 1).contiguous().numpy()
         for block in self.blocks:
             images = block.forward(images)
@@ -97,6 +99,8 @@ class Block(Weighted):
     def forward(self, x: Floats) -> Floats:  # type: ignore[override]
         b, h, w, c = x.shape
         shape = b, (h - self.kernel[0] + 1) // 2, (w - self.kernel[1] + 1) // 2, self.lanes
+        if min(shape) < 1:
+            raise ValueError(f"images of {h} × {w} are too small")
         self.x = x
         self.taps = _taps(self.kernel, self.channels, (w * c, c))
         self.out: Floats = self.scratch("out", *shape).numpy()

@@ -32,6 +32,7 @@ class Stacked:
         self.stages = stages
         self.first = next(i for i, stage in enumerate(stages) if stage.parameters)
         stages[self.first].leads = True
+        self.refresh()
 
     @classmethod
     def of(cls, model: FlatModel) -> Stacked | None:
@@ -69,15 +70,13 @@ class Stacked:
             g = stage.backward(g, starts, rows)
         return [float(loss) for loss in losses]
 
-    def works(self, batch: Batch) -> bool:
-        """Whether data of this kind goes through the stages, and ends as one row of numbers and one class each."""
-        x, y = batch
-        if x.dtype != torch.float32 or y.dtype != torch.int64 or y.ndim != 1:
+    def works(self, x: Tensor) -> bool:
+        """Whether inputs of this kind go through the stages and come out as one row of numbers each."""
+        if x.dtype != torch.float32:
             return False
-        self.refresh()
         try:
             return self.predict(x).ndim == 2
-        except (RuntimeError, ValueError, IndexError):
+        except (RuntimeError, ValueError, IndexError):  # a user's own mistake is reported by the module itself, later
             return False
 
 
