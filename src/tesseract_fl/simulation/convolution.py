@@ -27,6 +27,7 @@ from tesseract_fl.simulation.lanes import (
     spread,
     store,
     store_tags,
+    total,
     where_alive,
     where_tag,
 )
@@ -36,16 +37,16 @@ WIDE = 6 * LANES  # a row of a 3×3 patch with 32 channels; twelve registers of 
 
 @njit(nogil=True, cache=True)
 def forward(x: Any, w: Any, bias: Any, taps: Any, out: Any, tags: Any) -> None:
-    """out = pool(relu(w ∗ x + bias)).
+    """out = pool(relu(w ∗ x + bias)), sixteen filters at a time.
 
-    w: O/16 × K × 16; `taps`: where the K inputs of a position are, counted from its first.
+    w: blocks × K × 16; `taps`: where the K inputs of a position are, counted from its first.
     """
     B, H, W, C = x.shape
     _, rows, columns, O = out.shape  # noqa: E741
     row, K = W * C, len(taps)
     zero = splat(np.float32(0))
     for b in range(B):
-        for o in range(0, O, LANES):
+        for o in range(0, len(w) * LANES, LANES):
             for py in range(rows):
                 for px in range(columns):
                     corner = (b * H + 2 * py) * row + 2 * px * C
@@ -65,6 +66,48 @@ def forward(x: Any, w: Any, bias: Any, taps: Any, out: Any, tags: Any) -> None:
 
 
 @njit(nogil=True, cache=True)
+def forward_rest(x: Any, w: Any, bias: Any, first: Any, out: Any, tags: Any) -> None:
+    """The same for the few filters from `first` on that do not fill the lanes, with lanes over the inputs instead.
+
+    w: O × k × k·C, with the true number of filters.
+    """
+    B, H, W, C = x.shape
+    _, rows, columns, O = out.shape  # noqa: E741
+    row = W * C
+    for b in range(B):
+        for py in range(rows):
+            for px in range(columns):
+                corner = (b * H + 2 * py) * row + 2 * px * C
+                for o in range(first, len(w)):
+                    at = ((b * rows + py) * columns + px) * O + o
+                    top, tag = _winner(x, corner, row, C, w, o)
+                    top += bias[o]
+                    out.ravel()[at] = np.float32(0) if top <= 0 else top
+                    tags.ravel()[at] = DEAD if top <= 0 else tag
+
+
+@njit(inline="always")
+def _winner(x: Any, corner: Any, row: Any, C: Any, w: Any, o: Any) -> Any:
+    """The largest of the four products of a filter with the patches of a window, and which it is."""
+    _, k, n = w.shape
+    y0 = splat(np.float32(0))
+    y1, y2, y3 = y0, y0, y0
+    for ky in range(k):
+        for t in range(0, n, LANES):
+            i = corner + ky * row + t
+            v = load(w, (o * k + ky) * n + t)
+            y0 = fma(v, load(x, i), y0)
+            y1 = fma(v, load(x, i + C), y1)
+            y2 = fma(v, load(x, i + row), y2)
+            y3 = fma(v, load(x, i + row + C), y3)
+    top, tag = total(y0), 0
+    for q, y in ((1, total(y1)), (2, total(y2)), (3, total(y3))):
+        if y > top or y != y:  # NaN wins, as it does in torch
+            top, tag = y, q
+    return top, tag
+
+
+@njit(nogil=True, cache=True)
 def backward_bias(g: Any, tags: Any, starts: Any, db: Any) -> None:
     """db_i = Σ g over the windows of client i that are alive.
 
@@ -74,10 +117,10 @@ def backward_bias(g: Any, tags: Any, starts: Any, db: Any) -> None:
     image = rows * columns * O
     for client in range(len(db)):
         for o in range(0, O, LANES):
-            total = splat(np.float32(0))
+            db_o = splat(np.float32(0))
             for at in range(starts[client] * image + o, starts[client + 1] * image, O):
-                total = add(where_alive(tags, at, load(g, at)), total)
-            store(db, client * O + o, total)
+                db_o = add(where_alive(tags, at, load(g, at)), db_o)
+            store(db, client * O + o, db_o)
 
 
 @njit(nogil=True, cache=True)

@@ -130,6 +130,26 @@ def fma(typing: Any, a: Any, b: Any, c: Any) -> Any:
 
 
 @intrinsic
+def total(typing: Any, a: Any) -> Any:
+    """The sum of the lanes, in pairs."""
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        (vector,) = args
+        half = LANES // 2
+        while half:
+            undefined = ir.Constant(vector.type, ir.Undefined)
+            low, high = (
+                builder.shuffle_vector(vector, undefined, ir.Constant(ir.VectorType(_I32, half), list(part)))
+                for part in (range(half), range(half, 2 * half))
+            )
+            vector = builder.fadd(low, high)
+            half //= 2
+        return builder.extract_element(vector, ir.Constant(_I32, 0))
+
+    return types.float32(lanes), build
+
+
+@intrinsic
 def larger(typing: Any, a: Any, b: Any) -> Any:
     """max(a, b), NaN if either is, as torch has it."""
 

@@ -15,6 +15,8 @@ from tesseract_fl.simulation.lanes import LANES
 from tesseract_fl.simulation.stages import Slots, Stage, Starts, Weighted
 from tesseract_fl.types import Floats, Ints
 
+FEW = 4
+
 
 def fits(conv: nn.Module, relu: nn.Module, pool: nn.Module) -> bool:
     """Whether three layers are what the kernels do."""
@@ -83,10 +85,17 @@ class Block(Weighted):
         self.lanes = -(-self.filters // LANES) * LANES
         self.pitch: int | None = None  # none: the first block, which takes images as they are
 
+    @property
+    def rest(self) -> int:
+        """How many filters are done one by one: the last few, where they would leave most of their lanes empty."""
+        few = self.filters % LANES
+        return few if self.pitch is not None and few <= FEW else 0
+
     def refresh(self) -> None:
         w = self.weight.permute(0, 2, 3, 1)  # filters × kernel × channels
-        padded = torch.zeros(self.lanes, w[0].numel())
-        padded[: self.filters] = w.flatten(1)
+        full = self.lanes - (LANES if self.rest else 0)
+        padded = torch.zeros(full, w[0].numel())
+        padded[: self.filters] = w[:full].flatten(1)
         self.w: Floats = padded.view(-1, LANES, padded.shape[1]).transpose(1, 2).contiguous().numpy()
         self.b: Floats = np.zeros(self.lanes, np.float32)
         if self.bias is not None:
@@ -106,6 +115,8 @@ class Block(Weighted):
         self.out: Floats = self.scratch("out", *shape).numpy()
         self.tags = self.scratch("tags", *shape, dtype=torch.uint8).numpy()
         convolution.forward(x, self.w, self.b, self.taps, self.out, self.tags)
+        if self.rest:
+            convolution.forward_rest(x, self.w_back, self.b, self.filters - self.rest, self.out, self.tags)
         return self.out
 
     def backward(self, g: Floats, starts: Starts, rows: Tensor) -> Floats:  # type: ignore[override]
