@@ -31,6 +31,8 @@ KNOWLEDGE: dict[str, dict[str, str]] = {
     "partial": {"updates": "own", "defence": "nothing"},
 }
 
+GRADIENTS = ("auto", "stacked", "vmap", "loop")
+
 T = TypeVar("T")
 
 
@@ -39,7 +41,8 @@ class Config:
     """A run. The first `malicious` clients attack, knowing what `knowledge` grants.
 
     `rule.f` is how many malicious clients the rule assumes; if not set, as many as there are, as in the paper.
-    `root` is the size of the server's own clean data set, for a rule that needs one (fltrust).
+    `root` is the size of the server's own clean data set, for a rule that needs one (fltrust). `gradients` says how
+    clients are simulated: "stacked", "vmap", "loop", or "auto", the fastest that can be had.
     """
 
     data: Reader
@@ -60,6 +63,7 @@ class Config:
     eval_every: int = 10
     checkpoint_every: int = 1
     root: int = 100
+    gradients: str = "auto"
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -71,6 +75,8 @@ class Config:
             raise ConfigError(f"participation must be above 0 and at most 1, got {self.participation!r}")
         if not (_is_number(self.lr) and 0 < self.lr < math.inf):
             raise ConfigError(f"lr must be a positive finite number, got {self.lr!r}")
+        if self.gradients not in GRADIENTS:
+            raise ConfigError(f"gradients must be one of {', '.join(GRADIENTS)}, got {self.gradients!r}")
         if self.malicious >= self.clients:
             raise ConfigError(f"malicious must be below clients, got {self.malicious} of {self.clients}")
         if self.local_epochs and self.local_steps != 1:

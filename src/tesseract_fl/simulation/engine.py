@@ -51,7 +51,7 @@ class Simulation:
         self.samples = config.partition.split(dataset.train_y, config.clients, dataset.classes, rng)
         seed = int(generator(config.seed, "model").integers(2**31))
         self.model = FlatModel.create(config.model, dataset.shape, dataset.classes, seed)
-        self.clients = Clients(self.model)
+        self.clients = Clients(self.model, strategy=config.gradients)
         self.state = config.rule.init(self.model.layout.d)
         self.root = self._root_samples() if config.rule.needs_trusted else None
         self.classes = dataset.classes
@@ -84,7 +84,7 @@ class Simulation:
             self.state = self.config.rule.turned_away(rejected, len(ids), self.state)
             record |= {"skipped": str(skipped), "rejected": [asdict(rejection) for rejection in rejected]}
         if self.round % self.config.eval_every == 0 or self.round == self.config.rounds:
-            quality = evaluate(self.model, *self.test)
+            quality = evaluate(self.clients, *self.test)
             record |= {"test_loss": quality.loss, "accuracy": quality.accuracy}
             if self.aim is not None:
                 record["attack_success"] = evaluate(self.model, *self.aim).accuracy
