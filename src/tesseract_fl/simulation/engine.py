@@ -87,7 +87,7 @@ class Simulation:
             quality = evaluate(self.clients, *self.test)
             record |= {"test_loss": quality.loss, "accuracy": quality.accuracy}
             if self.aim is not None:
-                record["attack_success"] = evaluate(self.model, *self.aim).accuracy
+                record["attack_success"] = evaluate(self.clients, *self.aim).accuracy
         return _jsonable(record)
 
     def _bad(self, client: int) -> bool:
