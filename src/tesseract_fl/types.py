@@ -155,15 +155,21 @@ class Updates(Cohort):
 
     def columns(self, block: slice) -> Updates:
         """The same round seen through some of the model's parameters, its lens applied."""
-        in_file = mapped.mapping(self.matrix) is not None
-        matrix = mapped.read(self.matrix, block) if in_file else self.matrix[:, block]
         return replace(
             self,
-            matrix=matrix if self.lens is None else self.lens(matrix),
+            matrix=self._read(block) if self.lens is None else self.lens(self._read(block)),
             trusted=None if self.trusted is None else self.trusted[block],
             offset=self.offset + block.start,
             lens=None,
         )
+
+    def _read(self, block: slice) -> Matrix:
+        if mapped.mapping(self.matrix) is not None:
+            return mapped.read(self.matrix, block)
+        matrix = self.matrix[:, block]
+        # without gaps between rows, sums go the same way in a block of this process, of a file and of a worker
+        cut = isinstance(matrix, np.ndarray) and matrix.shape != self.matrix.shape
+        return np.ascontiguousarray(matrix) if cut and self.lens is None else matrix
 
     def through(self, lens: Callable[[Matrix], Matrix], ids: tuple[ClientId, ...] | None = None) -> Updates:
         """The same round behind one more lens; `ids` names its rows if they are no longer the clients'."""
