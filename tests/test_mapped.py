@@ -67,10 +67,11 @@ def test_a_budget_of_bytes_sets_the_width(tmp_path: Path) -> None:
 
 def test_a_view_of_a_mapped_file_is_one_too(tmp_path: Path) -> None:
     whole = in_file(in_memory(1), tmp_path / "a").matrix
-    for view in (whole, np.asarray(whole), whole[2:7, 10:], np.asarray(whole)[::2]):
+    views = [whole, np.asarray(whole), whole[2:7, 10:], whole[::-1, ::-2], np.asarray(whole)[::2], whole.T[:100]]
+    for view in views:
         assert mapped.mapping(view) is not None
-        np.testing.assert_array_equal(mapped.read(view, slice(3, 90)), np.array(view)[:, 3:90])
-        assert mapped.mapping(mapped.read(view, slice(3, 90))) is None
+        np.testing.assert_array_equal(mapped.read(view, slice(3, 9)), np.array(view)[:, 3:9])
+        assert mapped.mapping(mapped.read(view, slice(3, 9))) is None
     assert mapped.mapping(whole + 1) is None
     assert mapped.mapping(np.zeros((2, 2))) is None
 
@@ -94,8 +95,8 @@ import numpy as np
 from benchmarks.memory import measure, make
 
 path, name = Path(sys.argv[1]), sys.argv[2]
-make(path, 50, 1_000_000, 10)
-result = measure(name, path, 50, 1_000_000, 10, 8_000_000)
+make(path, 30, 1_000_000, 6)
+result = measure(name, path, 30, 1_000_000, 6, 8_000_000)
 print((result["peak_rss_bytes"] - result["peak_rss_before_bytes"]) / 1e6)
 """
 
@@ -103,7 +104,7 @@ print((result["peak_rss_bytes"] - result["peak_rss_before_bytes"]) / 1e6)
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="resident memory is read from /proc")
 @pytest.mark.parametrize("name", ["tesseract", "trimmed_mean", "krum"])
 def test_memory_stays_near_the_budget(name: str, tmp_path: Path) -> None:
-    """200 MB in blocks of 8 MB: resident, file pages included, a few blocks and a few vectors of 4 MB on top."""
+    """120 MB in blocks of 8 MB: resident, file pages included, a few blocks and a few vectors of 4 MB on top."""
     asked = [sys.executable, "-c", MEASURE, str(tmp_path / "updates"), name]
     root = Path(__file__).parent.parent
     done = subprocess.run(asked, capture_output=True, text=True, check=True, cwd=root)

@@ -10,6 +10,7 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 
 BLOCK_BYTES = 2**28  # of 1,000 float32 rows a block then has pieces of 268 kB: large enough for a disk
+_TOGETHER = 16  # rows between two releases: the kernel may map 2 MiB where a row needs a few pages
 
 
 def mapping(matrix: Any) -> mmap.mmap | None:
@@ -31,23 +32,29 @@ def width(n: int, itemsize: int, budget: int) -> int:
 
 
 def read(matrix: Array, block: slice) -> Array:
-    """A copy of some columns of a mapped matrix; what the file holds is then let go of."""
-    file = mapping(matrix)
-    pieces = matrix[:, block]
+    """A copy of some columns of a mapped matrix; every page of the file is let go of soon after it was read."""
+    file, pieces = mapping(matrix), matrix[:, block]
+    copy = np.empty(pieces.shape, pieces.dtype)
     if file is None or not hasattr(file, "madvise"):
-        return np.array(pieces)
-    _ask_for(file, pieces)
-    copy = np.array(pieces, subok=False, order="C")
-    file.madvise(mmap.MADV_DONTNEED)
+        copy[:] = pieces
+        return copy
+    by_row = abs(pieces.strides[0]) >= abs(pieces.strides[1])
+    source, target = (pieces, copy) if by_row else (pieces.T, copy.T)
+    for row in range(len(source)):  # all at once, and not what lies around them, as the kernel would by itself
+        _advise(file, mmap.MADV_WILLNEED, source[row : row + 1])
+    for row in range(0, len(source), _TOGETHER):
+        group = slice(row, row + _TOGETHER)
+        target[group] = source[group]
+        _advise(file, mmap.MADV_DONTNEED, source[group])
     return copy
 
 
-def _ask_for(file: mmap.mmap, pieces: Array) -> None:
-    """Have the kernel read all pieces of a block at once, and nothing around them as it otherwise would."""
-    first = np.frombuffer(file, np.uint8).ctypes.data
-    start = pieces.ctypes.data - first
-    length = (pieces.shape[1] - 1) * pieces.strides[1] + pieces.itemsize
-    for row in range(len(pieces)):
-        begin = start + row * pieces.strides[0]
-        aligned = begin - begin % mmap.PAGESIZE
-        file.madvise(mmap.MADV_WILLNEED, aligned, begin + length - aligned)
+def _advise(file: mmap.mmap, advice: int, part: Array) -> None:
+    """Advice about all pages from the lowest to the highest address of an array."""
+    low = part.ctypes.data - np.frombuffer(file, np.uint8).ctypes.data
+    high = low + part.itemsize
+    for size, stride in zip(part.shape, part.strides, strict=True):
+        low, high = low + min((size - 1) * stride, 0), high + max((size - 1) * stride, 0)
+    if part.size:
+        page = low - low % mmap.PAGESIZE
+        file.madvise(advice, page, high - page)
