@@ -2,19 +2,15 @@
 
     python benchmarks/constants.py --json constants.json
 
-Each is the best of several repetitions, because other work on the machine can only add time. Statistics run on one thread
-and are counted in seconds of that core, which other processes can't take away.
+Each is the best of several repetitions, because other work on the machine can only add time. Statistics run on
+one thread and are counted in seconds of that core, which other processes can't take away.
 """
 
 from __future__ import annotations
 
-import os
-
-for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
-    os.environ[threads] = "1"  # before numpy reads it
-
 import argparse
 import json
+import os
 import platform
 import socket
 import tempfile
@@ -23,7 +19,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numba
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from tesseract_fl import kernels
 
@@ -98,9 +96,11 @@ def statistics(repeat: int) -> dict[str, float]:
         "trimmed_mean": lambda: kernels.trimmed_mean(U, N // 5),
         "gram": lambda: kernels.gram(U),
     }
-    for work in ways.values():
-        work()  # compile first
-    return {name: U.nbytes / best(work, repeat, time.process_time) for name, work in ways.items()}
+    numba.set_num_threads(1)
+    with threadpool_limits(1):
+        for work in ways.values():
+            work()  # compile first
+        return {name: U.nbytes / best(work, repeat, time.process_time) for name, work in ways.items()}
 
 
 def ray_rows(d: int, rows: int) -> float:
