@@ -79,7 +79,7 @@ def test_a_view_of_a_mapped_file_is_one_too(tmp_path: Path) -> None:
 def test_changes_in_private_and_in_writable_mappings_are_seen_and_kept(tmp_path: Path) -> None:
     in_file(in_memory(1), tmp_path / "a")
     for mode in ("c", "r+"):
-        matrix = np.memmap(tmp_path / "a", np.float32, mode, shape=(N, D))  # type: ignore[call-overload]
+        matrix = np.memmap(tmp_path / "a", np.float32, mode, shape=(N, D))
         matrix[3, 5] = 77.0
         sent = Updates(matrix=matrix, ids=tuple(map(str, range(N))), round=1)
         for b in sent.blocks():

@@ -28,7 +28,7 @@ class Shards(Protocol):
     """Shards somewhere. `call` asks all of them at once, each with its own arguments, and answers in column order."""
 
     d: int
-    blocks: Sequence[slice]
+    blocks: list[slice]
 
     def call(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]: ...
 

@@ -50,7 +50,7 @@ class Shard:
     def restore(self, columns: State, version: str) -> None:
         self._states, self._results, self._begun = {version: columns}, {}, None
 
-    def state(self, version: str) -> State:
+    def state(self, version: str) -> Any:
         return self._known(self._states, version)
 
     def update(self, version: str) -> Matrix:
