@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from tesseract_fl import checkpoint, mapped
+from tesseract_fl.gate import Gate
 from tesseract_fl.rules.base import Rule
-from tesseract_fl.types import Updates
+from tesseract_fl.types import ConfigError, Updates
 from tests.conformance.contract import RULES
 
 N, D = 12, 1000
@@ -62,7 +63,10 @@ def test_a_budget_of_bytes_sets_the_width(tmp_path: Path) -> None:
     assert {b.stop - b.start for b in in_file(sent, tmp_path / "a").blocks()} == {COLUMNS, D % COLUMNS}
     assert in_file(sent, tmp_path / "b", budget=1).blocks()[0] == slice(0, 1), "at least a column"
     assert in_file(sent, tmp_path / "c", budget=None).blocks() == [slice(0, D)], "less than 256 MiB"
-    assert mapped.width(1000, 4, mapped.BLOCK_BYTES) * 4 > 2**18, "pieces of a quarter of a MiB for a disk"
+    thousand = np.broadcast_to(np.float32(0), (1000, 10**6))
+    assert mapped.blocks(thousand)[0].stop * 4 > 2**18, "pieces of a quarter of a MiB for a disk"
+    with pytest.raises(ConfigError, match="block_bytes"):
+        replace(sent, block_bytes=0)
 
 
 def test_a_view_of_a_mapped_file_is_one_too(tmp_path: Path) -> None:
@@ -74,6 +78,17 @@ def test_a_view_of_a_mapped_file_is_one_too(tmp_path: Path) -> None:
         assert mapped.mapping(mapped.read(view, slice(3, 9))) is None
     assert mapped.mapping(whole + 1) is None
     assert mapped.mapping(np.zeros((2, 2))) is None
+
+
+def test_the_gate_leaves_rows_of_a_file_out_without_copying_it(tmp_path: Path) -> None:
+    sent = in_memory(1)
+    sent.matrix[4, 7] = np.nan
+    admitted = [Gate().screen(way.matrix, way.ids, round=1) for way in (sent, in_file(sent, tmp_path / "a"))]
+    assert admitted[0].ids == admitted[1].ids == tuple(i for i in sent.ids if i != "4")
+    assert mapped.mapping(admitted[1].matrix) is not None
+    one, other = (RULES["tesseract"].aggregate(updates, RULES["tesseract"].init(D)) for updates in admitted)
+    np.testing.assert_allclose(one.update, other.update, rtol=1e-6)
+    assert one.state.reputation == other.state.reputation
 
 
 def test_changes_in_private_and_in_writable_mappings_are_seen_and_kept(tmp_path: Path) -> None:

@@ -26,9 +26,12 @@ def mapping(matrix: Any) -> mmap.mmap | None:
     return None
 
 
-def width(n: int, itemsize: int, budget: int) -> int:
-    """How many columns of n rows fit into a budget of bytes, at least one."""
-    return max(budget // max(n * itemsize, 1), 1)
+def blocks(matrix: Any, widest: int | None = None, budget: int = BLOCK_BYTES) -> list[slice]:
+    """The columns of a matrix in blocks of at most a budget of bytes and a number of columns, at least one."""
+    n, d = matrix.shape
+    fitting = budget // max(n * matrix.itemsize, 1)
+    width = max(fitting if widest is None else min(fitting, widest), 1)
+    return [slice(start, min(start + width, d)) for start in range(0, max(d, 1), width)]
 
 
 def read(matrix: Array, block: slice) -> Array:

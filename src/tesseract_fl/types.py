@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import compress
@@ -127,6 +128,8 @@ class Updates(Cohort):
         if self.matrix.ndim != 2 or (self.lens is None and self.matrix.shape[0] != self.n):
             shape = tuple(self.matrix.shape)
             raise ConfigError(f"{self.n} client ids need a matrix of {self.n} rows, got shape {shape}")
+        if self.block_bytes is not None and self.block_bytes < 1:
+            raise ConfigError(f"block_bytes must be at least 1, got {self.block_bytes}")
         if self.trusted is not None and tuple(self.trusted.shape) != (self.d,):
             raise ConfigError(f"the trusted update must have shape ({self.d},), got {tuple(self.trusted.shape)}")
 
@@ -141,17 +144,11 @@ class Updates(Cohort):
 
     def blocks(self) -> list[slice]:
         """The blocks of columns in which a rule goes through this round; in memory one block is fastest."""
-        width = max(self._width(), 1)
-        return [slice(start, min(start + width, self.d)) for start in range(0, max(self.d, 1), width)]
-
-    def _width(self) -> int:
         in_memory = isinstance(self.matrix, np.ndarray) or self.matrix.device.type == "cpu"
         widest = self.d if self.lens is None and in_memory else LENS_COLUMNS
-        budget = self.block_bytes
-        if budget is None and mapped.mapping(self.matrix) is not None:
-            budget = mapped.BLOCK_BYTES
-        rows = int(self.matrix.shape[0])
-        return widest if budget is None else min(widest, mapped.width(rows, self.matrix.itemsize, budget))
+        in_file = mapped.mapping(self.matrix) is not None
+        budget = self.block_bytes or (mapped.BLOCK_BYTES if in_file else sys.maxsize)
+        return mapped.blocks(self.matrix, widest, budget)
 
     def columns(self, block: slice) -> Updates:
         """The same round seen through some of the model's parameters, its lens applied."""
