@@ -18,11 +18,11 @@ SOURCE = ROOT / "src/tesseract_fl"
 
 # each may import from those before it in this order, and from itself
 LAYERS = [
-    {"types", "randomness"},
+    {"types", "mapped", "randomness"},
     {"registry", "checkpoint", "layout", "kernels"},
     {"gate", "reputation"},
     {"rules"},
-    {"attacks", "data", "models"},
+    {"attacks", "data", "distributed", "models"},
     {"simulation"},
     {"experiments"},
     {"reports"},

@@ -27,6 +27,7 @@ import numpy as np
 
 from tesseract_fl.kernels import squared_norms
 from tesseract_fl.layout import Layout
+from tesseract_fl.mapped import mapping
 from tesseract_fl.types import ClientId, ConfigError, Floats, Matrix, QuorumError, Rejection, Updates
 
 
@@ -141,8 +142,10 @@ class Gate:
                 "Ask more clients, or lower gate.quorum if this many are enough",
                 tuple(refused),
             )
+        in_file = mapping(matrix) is not None  # then rows are left out where they are read, not copied
         return Updates(
-            matrix=matrix if keep.all() else matrix[keep],
+            matrix=matrix if in_file or keep.all() else matrix[keep],
+            lens=(lambda block: block[keep]) if in_file and not keep.all() else None,
             ids=tuple(client for client, kept in zip(ids, keep, strict=True) if kept),
             round=round,
             samples=self._sample_counts([claim for claim, kept in zip(claims, keep, strict=True) if kept]),

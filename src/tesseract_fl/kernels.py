@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit, prange
 
+from tesseract_fl import mapped
 from tesseract_fl.types import Float64s, Floats, Ints, Matrix, PreconditionError
 
 # Re-ordering a sum and fusing multiply-add let the compiler use SIMD; NaN and infinity keep their meaning.
@@ -120,6 +121,8 @@ def squared_norms(U: Matrix) -> Float64s:
     """‖u_i‖² for every row; not finite exactly where the row of float32 is not."""
     if not on_cpu(U):
         return _float64s(U.double().square().sum(dim=1))
+    if mapped.mapping(U) is not None:
+        return np.asarray(sum(squared_norms(mapped.read(U, block)) for block in mapped.blocks(U)))
     out = np.empty(U.shape[0], np.float64)
     _squared_norms(host(U), out)
     return out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import compress
@@ -9,6 +10,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+from tesseract_fl import mapped
 
 ClientId: TypeAlias = str
 Floats: TypeAlias = npt.NDArray[np.floating[Any]]
@@ -39,6 +42,10 @@ class DataError(TesseractError):
 
 class CheckpointError(TesseractError):
     """A stored state is missing, damaged or belongs to something else."""
+
+
+class ShardError(TesseractError):
+    """A shard of the columns is lost or does not hold what it should: nothing was added up, no state moved on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +96,11 @@ class Cohort:
     def n(self) -> int:
         return len(self.ids)
 
+    def only(self, keep: Bools) -> Cohort:
+        """The same round with only some of its clients."""
+        samples = None if self.samples is None else self.samples[keep]
+        return replace(self, ids=tuple(compress(self.ids, keep)), samples=samples)
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Updates(Cohort):
@@ -98,6 +110,9 @@ class Updates(Cohort):
     column, where this is a block of a larger round. With a `lens`, the rows that count are lens(matrix): it
     works on any block of columns, so that a transformed round never has to exist as a whole.
 
+    The matrix may be, or be a view of, a file that is mapped into memory (`np.memmap`). A rule then reads it in
+    blocks of at most `block_bytes`, 256 MiB if not given, and at any time no more than that is resident.
+
     >>> Updates(matrix=np.zeros((2, 3), np.float32), ids=("a", "b"), round=1).d
     3
     """
@@ -106,12 +121,15 @@ class Updates(Cohort):
     trusted: Floats | None = None
     offset: int = 0
     lens: Callable[[Matrix], Matrix] | None = None
+    block_bytes: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.matrix.ndim != 2 or (self.lens is None and self.matrix.shape[0] != self.n):
             shape = tuple(self.matrix.shape)
             raise ConfigError(f"{self.n} client ids need a matrix of {self.n} rows, got shape {shape}")
+        if self.block_bytes is not None and self.block_bytes < 1:
+            raise ConfigError(f"block_bytes must be at least 1, got {self.block_bytes}")
         if self.trusted is not None and tuple(self.trusted.shape) != (self.d,):
             raise ConfigError(f"the trusted update must have shape ({self.d},), got {tuple(self.trusted.shape)}")
 
@@ -119,22 +137,36 @@ class Updates(Cohort):
     def d(self) -> int:
         return int(self.matrix.shape[1])
 
+    @property
+    def cohort(self) -> Cohort:
+        """The small part of this round."""
+        return Cohort(ids=self.ids, round=self.round, samples=self.samples, rejected=self.rejected)
+
     def blocks(self) -> list[slice]:
         """The blocks of columns in which a rule goes through this round; in memory one block is fastest."""
         in_memory = isinstance(self.matrix, np.ndarray) or self.matrix.device.type == "cpu"
-        width = self.d if self.lens is None and in_memory else LENS_COLUMNS
-        return [slice(start, min(start + width, self.d)) for start in range(0, max(self.d, 1), max(width, 1))]
+        widest = self.d if self.lens is None and in_memory else LENS_COLUMNS
+        in_file = mapped.mapping(self.matrix) is not None
+        budget = self.block_bytes or (mapped.BLOCK_BYTES if in_file else sys.maxsize)
+        return mapped.blocks(self.matrix, widest, budget)
 
     def columns(self, block: slice) -> Updates:
         """The same round seen through some of the model's parameters, its lens applied."""
-        matrix = self.matrix[:, block]
         return replace(
             self,
-            matrix=matrix if self.lens is None else self.lens(matrix),
+            matrix=self._read(block) if self.lens is None else self.lens(self._read(block)),
             trusted=None if self.trusted is None else self.trusted[block],
             offset=self.offset + block.start,
             lens=None,
         )
+
+    def _read(self, block: slice) -> Matrix:
+        if mapped.mapping(self.matrix) is not None:
+            return mapped.read(self.matrix, block)
+        matrix = self.matrix[:, block]
+        # without gaps between rows, sums go the same way in a block of this process, of a file and of a worker
+        cut = isinstance(matrix, np.ndarray) and matrix.shape != self.matrix.shape
+        return np.ascontiguousarray(matrix) if cut and self.lens is None else matrix
 
     def through(self, lens: Callable[[Matrix], Matrix], ids: tuple[ClientId, ...] | None = None) -> Updates:
         """The same round behind one more lens; `ids` names its rows if they are no longer the clients'."""
@@ -143,10 +175,8 @@ class Updates(Cohort):
         return replace(self, lens=both) if ids is None else replace(self, lens=both, ids=ids, samples=None)
 
     def only(self, keep: Bools) -> Updates:
-        """The same round with only some of its clients."""
-        ids = tuple(compress(self.ids, keep))
-        seen = self.through(lambda block: block[keep], ids)
-        return seen if self.samples is None else replace(seen, samples=self.samples[keep])
+        kept = self.cohort.only(keep)
+        return replace(self.through(lambda block: block[keep], kept.ids), samples=kept.samples)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

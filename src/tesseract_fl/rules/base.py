@@ -8,55 +8,21 @@ out.update, out.weights, out.state, out.report
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Generic, Self, TypeVar, final
+from functools import partial
+from typing import Any, ClassVar, Generic, final
 
 import numpy as np
 
 from tesseract_fl import kernels
+from tesseract_fl.rules.plan import NOTHING, Plan, S, State, Verdict, converse, settle, total
 from tesseract_fl.types import Aggregate, Cohort, ConfigError, Float64s, Matrix, PreconditionError, Rejection, Updates
 
-
-@dataclass(frozen=True, eq=False)
-class State:
-    """What a rule remembers between rounds; this one remembers nothing.
-
-    Arrays have the model's parameters as their last axis, so that a state can be cut into blocks of columns
-    with the updates and put together again. Anything per client is a mapping from client id.
-    """
-
-    def columns(self, block: slice) -> Self:
-        return dataclasses.replace(self, **_each_array(lambda array: array[..., block], self))
-
-    @staticmethod
-    def join(parts: Sequence[S]) -> S:
-        """The state of which these are the column blocks; what is not an array is the same in all of them."""
-        if len(parts) == 1:
-            return parts[0]
-        joined = _each_array(lambda *arrays: np.concatenate(arrays, axis=-1), *parts)
-        return dataclasses.replace(parts[0], **joined)
-
-
-S = TypeVar("S", bound=State)
-
-
-def _each_array(function: Callable[..., Any], *states: State) -> dict[str, Any]:
-    """`function` of every array in some states of one kind, nested and per-client ones included."""
-    changed: dict[str, Any] = {}
-    for field in dataclasses.fields(states[0]):
-        values = [getattr(state, field.name) for state in states]
-        if isinstance(values[0], np.ndarray):
-            changed[field.name] = function(*values)
-        elif isinstance(values[0], State):
-            changed[field.name] = dataclasses.replace(values[0], **_each_array(function, *values))
-        elif isinstance(values[0], Mapping) and any(isinstance(item, np.ndarray) for item in values[0].values()):
-            changed[field.name] = {key: function(*(value[key] for value in values)) for key in values[0]}
-    return changed
+__all__ = ["CoordinateRule", "GramRule", "Plan", "Rule", "S", "State", "Verdict", "WeightingRule"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,29 +50,38 @@ class Rule(ABC, Generic[S]):
     def check(self, n: int) -> None:
         """Raise PreconditionError unless the rule is defined for n clients."""
 
+    @abstractmethod
+    def plan(self, cohort: Cohort, state: S) -> Plan[S]:
+        """The conversation of a round: questions to all blocks of columns, then a verdict. `state` has no columns."""
+
     @final
-    def aggregate(self, updates: Updates, state: S) -> Aggregate:
-        """The global update, what each client contributed, the next state, and a report."""
-        if updates.n == 0:
+    def begin(self, cohort: Cohort, state: S, *, trusted: bool) -> Plan[S]:
+        """The plan of a round, after the checks that every rule makes; `trusted`: the server brings an update."""
+        if cohort.n == 0:
             raise PreconditionError("there is no update to aggregate")
-        if self.needs_trusted and updates.trusted is None:
+        if self.needs_trusted and not trusted:
             raise PreconditionError(
                 f"{type(self).__name__} needs Updates.trusted, the server's own update on clean data"
             )
-        self.check(updates.n)
-        out = self._aggregate(updates, state)
-        if not kernels.all_finite(out.update):
-            raise PreconditionError(kernels.NOT_FINITE)
-        rejected = [dataclasses.asdict(rejection) for rejection in updates.rejected]
-        return dataclasses.replace(out, report={**out.report, "rejected": rejected})
+        self.check(cohort.n)
+        return self.plan(cohort, state)
 
-    @abstractmethod
-    def _aggregate(self, updates: Updates, state: S) -> Aggregate: ...
+    @final
+    def aggregate(self, updates: Updates, state: S) -> Aggregate:
+        """The global update, what each client contributed, the next state, and a report."""
+        plan = self.begin(updates.cohort, state.columns(NOTHING), trusted=updates.trusted is not None)
+        verdict = converse(plan, lambda question: total(question, updates, state))
+        update, after = settle(verdict.finish, updates, state)
+        if not kernels.all_finite(update):
+            raise PreconditionError(kernels.NOT_FINITE)
+        return verdict.aggregate(update, after, updates)
 
 
 @dataclass(frozen=True, kw_only=True)
 class WeightingRule(Rule[S]):
     """A rule that is g = Σ w_i u_i, with weights from a statistic that is additive over blocks of columns."""
+
+    looks: ClassVar[bool] = True  # whether the statistic looks at the updates at all
 
     @abstractmethod
     def statistic(self, updates: Updates, state: S) -> Float64s:
@@ -128,23 +103,16 @@ class WeightingRule(Rule[S]):
         """What each client contributed; None where that is not one number."""
         return weights
 
-    def _aggregate(self, updates: Updates, state: S) -> Aggregate:
-        blocks = updates.blocks()
-        statistic = sum(self.statistic(updates.columns(b), state.columns(b)) for b in blocks)
+    def plan(self, cohort: Cohort, state: S) -> Plan[S]:
+        statistic = (yield self.statistic) if self.looks else np.zeros(cohort.n)
         if not np.isfinite(statistic).all():
             raise PreconditionError(kernels.NOT_FINITE)
-        weights, judged, report = self.weigh(np.asarray(statistic), updates, state)
-        parts, states = [], []
-        for b in blocks:
-            block = updates.columns(b)
-            parts.append(self.combine(weights, block, state.columns(b)))
-            states.append(self.finish(judged.columns(b), block, parts[-1]))
-        return Aggregate(
-            update=kernels.concatenate(parts),
-            weights=self.contributions(weights),
-            state=State.join(states),
-            report=report,
-        )
+        weights, judged, report = self.weigh(statistic, cohort, state)
+        return Verdict(partial(self._settle, weights, judged), self.contributions(weights), report)
+
+    def _settle(self, weights: Float64s, judged: S, updates: Updates, state: S) -> tuple[Matrix, S]:
+        update = self.combine(weights, updates, state)
+        return update, self.finish(judged.over(state), updates, update)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,9 +134,9 @@ class CoordinateRule(Rule[State]):
     def combine(self, matrix: Matrix) -> Matrix:
         """One number per column."""
 
-    def _aggregate(self, updates: Updates, state: State) -> Aggregate:
-        parts = [self.combine(updates.columns(b).matrix) for b in updates.blocks()]
-        return Aggregate(update=kernels.concatenate(parts), weights=None, state=state, report={})
+    def plan(self, cohort: Cohort, state: State) -> Plan[State]:
+        yield from ()  # there is nothing to ask
+        return Verdict(lambda updates, state: (self.combine(updates.matrix), state), None, {})
 
 
 def resolve_f(f: int | float, n: int) -> int:

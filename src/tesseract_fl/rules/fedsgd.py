@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -23,6 +23,8 @@ class FedSGD(WeightingRule[State]):
 
     McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized Data, 2017.
     """
+
+    looks: ClassVar[bool] = False
 
     def init(self, d: int) -> State:
         return State()

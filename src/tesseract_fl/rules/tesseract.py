@@ -12,17 +12,9 @@ import numpy.typing as npt
 from tesseract_fl.kernels import sign
 from tesseract_fl.reputation import score
 from tesseract_fl.reputation.evidence import FlipScore, rank
-from tesseract_fl.rules.base import (
-    Rule,
-    S,
-    State,
-    WeightingRule,
-    check_decay,
-    check_f,
-    check_majority,
-    resolve_f,
-)
-from tesseract_fl.types import Aggregate, Bools, ClientId, Cohort, Float64s, Matrix, Rejection, Updates
+from tesseract_fl.rules.base import Rule, WeightingRule, check_decay, check_f, check_majority, resolve_f
+from tesseract_fl.rules.plan import Plan, S, State, Verdict, behind
+from tesseract_fl.types import Bools, ClientId, Cohort, Float64s, Matrix, Rejection, Updates
 
 EVIDENCE = FlipScore()
 
@@ -135,23 +127,32 @@ class ReputationFilter(Rule[FilterState[S]]):
     def init(self, d: int) -> FilterState[S]:
         return FilterState(direction=np.zeros(d, np.int8), inner=self.inner.init(d))
 
-    def _aggregate(self, updates: Updates, state: FilterState[S]) -> Aggregate:
-        f = resolve_f(self.f, updates.n)
-        blocks = updates.blocks()
-        scores = np.asarray(sum(EVIDENCE.scores(updates.columns(b).matrix, state.direction[b]) for b in blocks))
-        suspects = EVIDENCE.suspects(scores, f, updates)
-        reputation = score.judge(state.reputation, updates, suspects, f=f, decay=self.decay)
-        keep = np.ones(updates.n, np.bool_)
-        keep[rank(score.of(reputation, updates), updates)[:f]] = False
+    def plan(self, cohort: Cohort, state: FilterState[S]) -> Plan[FilterState[S]]:
+        f = resolve_f(self.f, cohort.n)
+        scores = yield lambda updates, state: EVIDENCE.scores(updates.matrix, state.direction)
+        suspects = EVIDENCE.suspects(scores, f, cohort)
+        reputation = score.judge(state.reputation, cohort, suspects, f=f, decay=self.decay)
+        keep = np.ones(cohort.n, np.bool_)
+        keep[rank(score.of(reputation, cohort), cohort)[:f]] = False
 
-        out = self.inner.aggregate(updates.only(keep), state.inner)
-        weights = None
-        if out.weights is not None:
-            weights = np.zeros(updates.n, np.float64)
-            weights[keep] = out.weights
-        report = verdicts(scores, suspects, reputation, updates) | {"kept": keep.tolist()}
-        next_state = FilterState(direction=sign(out.update), inner=out.state, reputation=reputation)
-        return Aggregate(update=out.update, weights=weights, state=next_state, report=report)
+        inner = self.inner.plan(cohort.only(keep), state.inner)
+        verdict = yield from behind(inner, lambda updates: updates.only(keep), lambda state: state.inner)
+        report = verdicts(scores, suspects, reputation, cohort) | {"kept": keep.tolist()}
+
+        def finish(updates: Updates, state: FilterState[S]) -> tuple[Matrix, FilterState[S]]:
+            update, after = verdict.finish(updates, state)
+            return update, FilterState(direction=sign(update), inner=after, reputation=reputation)
+
+        return Verdict(finish, _spread(verdict.weights, keep), report)
+
+
+def _spread(weights: Float64s | None, keep: Bools) -> Float64s | None:
+    """Weights of those who were kept, as weights of all."""
+    if weights is None:
+        return None
+    spread = np.zeros(len(keep), np.float64)
+    spread[keep] = weights
+    return spread
 
 
 def penalised(known: score.Reputation, rejected: Sequence[Rejection], f: int, n: int, decay: float) -> score.Reputation:

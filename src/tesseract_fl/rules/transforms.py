@@ -6,17 +6,21 @@ A transform is a matrix A, n′ × n, of which `mixing` says the entries; the in
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Generator
 from dataclasses import dataclass, field, replace
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 
 from tesseract_fl import kernels
 from tesseract_fl.randomness import generator
 from tesseract_fl.reputation.evidence import rank
-from tesseract_fl.rules.base import Rule, S, check_f, check_majority, resolve_f
+from tesseract_fl.rules.base import Rule, check_f, check_majority, resolve_f
 from tesseract_fl.rules.fedsgd import FedSGD
-from tesseract_fl.types import Aggregate, ClientId, ConfigError, Float64s, PreconditionError, Updates
+from tesseract_fl.rules.plan import Plan, Question, S, behind
+from tesseract_fl.types import ClientId, Cohort, ConfigError, Float64s, PreconditionError
+
+Mixing: TypeAlias = Generator[Question[Any], Float64s, Float64s]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,10 +30,10 @@ class Transform(Rule[S]):
     inner: Rule[S]
 
     @abstractmethod
-    def mixing(self, updates: Updates) -> Float64s:
-        """A, n′ × n: what the inner rule's rows are made of."""
+    def mixing(self, cohort: Cohort) -> Mixing:
+        """A, n′ × n: what the inner rule's rows are made of; like a plan it may ask the blocks first."""
 
-    def ids(self, updates: Updates, rows: int) -> tuple[ClientId, ...] | None:
+    def ids(self, cohort: Cohort, rows: int) -> tuple[ClientId, ...] | None:
         """The names of the rows, if they are no longer the clients'."""
         return None
 
@@ -48,12 +52,13 @@ class Transform(Rule[S]):
         self.inner.check(n)
 
     @final
-    def _aggregate(self, updates: Updates, state: S) -> Aggregate:
-        A = self.mixing(updates)
-        mixed = updates.through(lambda block: kernels.mix(A, block), self.ids(updates, len(A)))
-        out = self.inner.aggregate(mixed, state)
-        weights = None if out.weights is None else A.T @ out.weights
-        return replace(out, weights=weights)
+    def plan(self, cohort: Cohort, state: S) -> Plan[S]:
+        A = yield from self.mixing(cohort)
+        ids = self.ids(cohort, len(A))
+        mixed = cohort if ids is None else replace(cohort, ids=ids, samples=None)
+        inner = self.inner.plan(mixed, state)
+        verdict = yield from behind(inner, lambda updates: updates.through(lambda block: kernels.mix(A, block), ids))
+        return verdict if verdict.weights is None else replace(verdict, weights=A.T @ verdict.weights)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,14 +77,14 @@ class NearestNeighbourMixing(Transform[S]):
         check_majority("nnm", self.f, n)
         super().check(n)
 
-    def mixing(self, updates: Updates) -> Float64s:
-        grams = (kernels.gram(updates.columns(b).matrix) for b in updates.blocks())
-        distances = kernels.squared_distances(np.asarray(sum(grams)))
-        k = updates.n - resolve_f(self.f, updates.n)
-        A = np.zeros((updates.n, updates.n))
+    def mixing(self, cohort: Cohort) -> Mixing:
+        gram = yield lambda updates, _: kernels.gram(updates.matrix)
+        distances = kernels.squared_distances(gram)
+        k = cohort.n - resolve_f(self.f, cohort.n)
+        A = np.zeros((cohort.n, cohort.n))
         for i, row in enumerate(distances):
             row[i] = -1.0  # itself first, also among duplicates
-            A[i, rank(row, updates)[:k]] = 1 / k
+            A[i, rank(row, cohort)[:k]] = 1 / k
         return A
 
 
@@ -110,15 +115,16 @@ class Bucketing(Transform[S]):
         except PreconditionError as error:
             raise PreconditionError(f"{n} clients in buckets of {self.size}: {error}") from error
 
-    def ids(self, updates: Updates, rows: int) -> tuple[ClientId, ...]:
+    def ids(self, cohort: Cohort, rows: int) -> tuple[ClientId, ...]:
         return tuple(f"bucket-{k}" for k in range(rows))
 
-    def mixing(self, updates: Updates) -> Float64s:
+    def mixing(self, cohort: Cohort) -> Mixing:
+        yield from ()  # there is nothing to ask
         # the order of the ids, not of their arrival, so that a client can't choose its bucket
-        by_name = np.argsort(np.array(updates.ids))
-        shuffled = by_name[generator(self.seed, "bucketing", updates.round).permutation(updates.n)]
-        buckets = np.array_split(shuffled, range(self.size, updates.n, self.size))
-        A = np.zeros((len(buckets), updates.n))
+        by_name = np.argsort(np.array(cohort.ids))
+        shuffled = by_name[generator(self.seed, "bucketing", cohort.round).permutation(cohort.n)]
+        buckets = np.array_split(shuffled, range(self.size, cohort.n, self.size))
+        A = np.zeros((len(buckets), cohort.n))
         for k, bucket in enumerate(buckets):
             A[k, bucket] = 1 / len(bucket)
         return A
@@ -140,8 +146,7 @@ class NormClipping(Transform[Any]):
         if self.tau is not None and not self.tau > 0:
             raise ConfigError(f"norm_clipping: tau must be above 0, got {self.tau}")
 
-    def mixing(self, updates: Updates) -> Float64s:
-        squared = sum(kernels.squared_norms(updates.columns(b).matrix) for b in updates.blocks())
-        norms = np.sqrt(np.asarray(squared))
+    def mixing(self, cohort: Cohort) -> Mixing:
+        norms = np.sqrt((yield lambda updates, _: kernels.squared_norms(updates.matrix)))
         tau = float(np.median(norms)) if self.tau is None else self.tau
-        return np.diag(np.minimum(1.0, np.divide(tau, norms, out=np.ones(updates.n), where=norms > 0)))
+        return np.diag(np.minimum(1.0, np.divide(tau, norms, out=np.ones(cohort.n), where=norms > 0)))
