@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from tesseract_fl.models.vector import FlatModel
+from tesseract_fl.simulation.gradients import Clients
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,13 +18,11 @@ class Quality:
 
 
 @torch.inference_mode()
-def evaluate(model: FlatModel, x: Tensor, y: Tensor, batch: int = 100) -> Quality:
-    """Mean loss and share of correct answers on a test set."""
-    model.module.eval()
+def evaluate(clients: Clients, x: Tensor, y: Tensor, batch: int = 100) -> Quality:
+    """Mean loss and share of correct answers on a test set; of sequences, over all their positions."""
     loss = 0.0
     correct = 0
-    for inputs, labels in zip(torch.split(x, batch), torch.split(y, batch), strict=True):
-        logits = model.module(inputs)
+    for logits, labels in zip(clients.predict(x, batch), torch.split(y, batch), strict=True):
         loss += cross_entropy(logits, labels, reduction="sum").item()
         correct += int((logits.argmax(dim=1) == labels).sum())
-    return Quality(loss / len(y), correct / len(y))
+    return Quality(loss / y.numel(), correct / y.numel())

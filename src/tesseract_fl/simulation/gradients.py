@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from tesseract_fl.models.vector import FlatModel
-from tesseract_fl.types import Floats, Matrix
+from tesseract_fl.types import Float64s, Floats, Matrix
 
 Batches = Iterable[tuple[Tensor, Tensor]]
 
@@ -23,28 +24,50 @@ class Clients:
     client's that is faster than sharing one client among threads, and the result does not depend on their number.
     """
 
-    def __init__(self, model: FlatModel, threads: int | None = None) -> None:
+    def __init__(self, model: FlatModel, threads: int | None = None, optimiser: str = "sgd") -> None:
         count = threads or torch.get_num_threads()
         self.model = model
+        self.local_update = OPTIMISERS[optimiser]
         self.replicas = [model.replica() for _ in range(count)]
         self._pool = ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,))
 
-    def updates(self, clients: Sequence[Batches], lr: float, out: Matrix) -> list[float]:
-        """Write u_i = w_i − w_global of every client into `out`; the mean training loss of each is returned."""
+    def updates(
+        self, clients: Sequence[Batches], lr: float, out: Matrix, buffers: Float64s | None = None
+    ) -> list[float]:
+        """Write u_i = w_i − w_global of every client into `out`; the mean training loss of each is returned.
+
+        `buffers` takes what else each client's model has learned (batch-norm statistics), one row each.
+        """
+        learned = np.empty((len(clients), self.model.buffer_layout.d)) if buffers is None else buffers
+        before = self.model.buffers
         free: SimpleQueue[FlatModel] = SimpleQueue()
         for replica in self.replicas:
             replica.vector[:] = self.model.vector
             replica.module.train()
             free.put(replica)
 
-        def play(batches: Batches, row: Floats) -> float:
+        def play(batches: Batches, row: Floats, statistics: Float64s) -> float:
             replica = free.get()
             try:
-                return local_update(replica, batches, lr, row)
+                replica.buffers = before
+                loss = self.local_update(replica, batches, lr, row)
+                statistics[:] = replica.buffers
+                return loss
             finally:
                 free.put(replica)
 
-        return list(self._pool.map(play, clients, out))
+        return list(self._pool.map(play, clients, out, learned))
+
+    def predict(self, x: Tensor, batch: int) -> Iterator[Tensor]:
+        """The outputs of the global model, batch by batch; the threads share it, because none of them writes to it."""
+        self.model.module.eval()
+
+        @torch.inference_mode()
+        def outputs(part: Tensor) -> Tensor:
+            found: Tensor = self.model.module(part)
+            return found
+
+        return self._pool.map(outputs, torch.split(x, batch))
 
 
 def channels_last(x: Tensor) -> Tensor:
@@ -74,3 +97,27 @@ def local_update(model: FlatModel, batches: Batches, lr: float, out: Floats) -> 
     if start is not model.vector:
         model.vector[:] = start
     return sum(losses) / len(losses)
+
+
+def adam_update(model: FlatModel, batches: Batches, lr: float, out: Floats) -> float:
+    """One step of Adam per batch from the global model, which is as before when this returns.
+
+    Its moments start at zero for every client in every round: clients keep nothing from one round to the next, and
+    the server does not send them any. With one local step an update is −lr·g/(|g| + ε), nearly a sign.
+    """
+    start = model.vector.copy()
+    optimiser = torch.optim.Adam(model.parameters, lr=lr)
+    losses: list[float] = []
+    for x, y in batches:
+        optimiser.zero_grad()
+        loss = cross_entropy(model.module(x), y)
+        torch.autograd.backward(loss)
+        optimiser.step()
+        losses.append(loss.item())
+    optimiser.zero_grad()
+    np.subtract(model.vector, start, out=out)
+    model.vector[:] = start
+    return sum(losses) / len(losses)
+
+
+OPTIMISERS = {"sgd": local_update, "adam": adam_update}
