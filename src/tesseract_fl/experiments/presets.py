@@ -58,7 +58,7 @@ PAPER: dict[str, dict[str, Any]] = {
 }
 
 # What differs on two cores. Clients, learning rates and partitions stay. Rounds are fewer; the ResNet is a quarter as
-# wide, a sixteenth of the work; batches that take seconds are smaller; evaluations are rarer, on a part of the test set.
+# wide, a sixteenth of the work; batches that take seconds are smaller; evaluations use a part of the test set.
 CPU: dict[str, dict[str, Any]] = {
     "mnist": {"eval_samples": 2000},
     "cifar10": {
