@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from tesseract_fl.data.idx import IdxImages
@@ -101,7 +102,7 @@ def test_texture_features(tmp_path: Path) -> None:
 
 
 def test_images_of_your_own_in_idx_files(tmp_path: Path) -> None:
-    def idx(array: Any) -> bytes:
+    def idx(array: npt.NDArray[np.int64]) -> bytes:
         return bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">u4").tobytes() + array.astype(np.uint8).tobytes()
 
     rng = np.random.default_rng(0)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tesseract_fl.experiments.presets import CPU, PAPER, settings_of
+from tesseract_fl.rules.tesseract import Tesseract
 from tesseract_fl.simulation.config import Config
 
 # clients, malicious, rounds, batch, learning rate: the paper's table of data sets
@@ -23,8 +24,7 @@ TABLE = {
 def test_presets_are_the_paper_s_table(name: str) -> None:
     config = Config.from_table(settings_of(name))
     assert (config.clients, config.malicious, config.rounds, config.batch, config.lr) == TABLE[name]
-    assert config.rule.f == config.malicious
-    assert config.rule.decay == 0.99
+    assert config.rule == Tesseract(f=config.malicious, decay=0.99)
     assert (config.schedule == "cifar") == (name == "cifar10")
     assert (config.optimiser == "adam") == (name == "shakespeare")
     assert settings_of(name)["partition"] == Config.from_table({"data": settings_of(name)["data"]}).data.partition

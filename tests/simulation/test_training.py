@@ -140,6 +140,9 @@ def test_the_wrong_model_or_partition_for_a_text_is_an_error(text: Dataset, imag
         Simulation(config(model="gru"), text)
     with pytest.raises(ConfigError, match="by_writer needs data"):
         Simulation(config(partition="by_writer"), images)
+    for attack in ("backdoor", {"name": "label_flip", "source": 1, "target": 2}):
+        with pytest.raises(ConfigError, match="needs one label per sample"):
+            Simulation(config(data="shakespeare", model="gru", attack=attack), text)
 
 
 # --- augmentation

@@ -61,6 +61,8 @@ class Simulation:
         self.root = self._root_samples() if config.rule.needs_trusted else None
         self.classes = dataset.classes
         self.aim = config.attack.aim(*self.test, self.classes) if config.malicious else None
+        if self.aim is not None and self.aim[1].ndim != self.test[1].ndim:
+            raise ConfigError("an attack that aims at one class needs one label per sample; these are sequences")
         self.round = 0
         self.report: dict[str, Any] = {}
         self.reference = np.zeros(self.model.layout.d, np.int8)
