@@ -48,6 +48,7 @@ def test_composition_reads_naturally() -> None:
         ({"malicious": 100}, "malicious must be below clients"),
         ({"participation": 0.0}, "participation must be above 0"),
         ({"lr": float("nan")}, "lr must be a positive finite number"),
+        ({"gradients": "fast"}, "gradients must be one of auto, stacked, vmap, loop, got 'fast'"),
         ({"rule": {"f": 50}}, "2f < n, but f = 50 and n = 100: with 100 clients f may be at most 49"),
         (
             {"clients": 10, "malicious": 4, "rule": {"f": 1}, "attack": "full_krum", "lr": "high"},

@@ -114,6 +114,16 @@ def test_one_step_of_adam_is_nearly_a_sign() -> None:
     np.testing.assert_allclose(adam, 0.01 * sgd / (np.abs(sgd) + 1e-8), rtol=1e-3, atol=1e-7)
 
 
+@pytest.mark.parametrize("strategy", ["stacked", "vmap"])
+def test_only_the_plain_loop_does_adam(strategy: str) -> None:
+    model = FlatModel.create(Mlp(hidden=6), (5,), 3, seed=1)
+    batch = torch.zeros(2, 5), torch.tensor([0, 1])
+    with pytest.raises(ConfigError, match=f"gradients = '{strategy}' can't do adam"):
+        Clients(model, strategy=strategy, optimiser="adam").updates(
+            [[batch]], 0.1, np.empty((1, model.layout.d), np.float32)
+        )
+
+
 # --- sequences
 
 
@@ -201,15 +211,19 @@ def test_the_global_statistics_are_the_weighted_mean_of_the_clients(images: Data
     assert set(counters.values()) == {3}
 
 
-def test_each_client_starts_from_the_global_statistics() -> None:
+@pytest.mark.parametrize("strategy", ["auto", "vmap", "loop"])
+def test_each_client_starts_from_the_global_statistics(strategy: str) -> None:
     model = FlatModel(nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 2)))
     x, y = torch.randn(8, 2, generator=torch.Generator().manual_seed(0)), torch.arange(8) % 2
     out, buffers = np.empty((3, model.layout.d), np.float32), np.empty((3, model.buffer_layout.d))
     before = model.buffers
-    Clients(model, threads=1).updates([[(x, y)]] * 3, 0.1, out, buffers)
-    np.testing.assert_array_equal(buffers[0], buffers[2])
-    np.testing.assert_allclose(buffers[0][:2], 0.1 * x.mean(dim=0).numpy(), rtol=1e-5)
-    np.testing.assert_array_equal(model.buffers, before)
+    clients = Clients(model, threads=1, strategy=strategy)
+    for steps in (1, 3):
+        clients.updates([[(x, y)] * steps] * 3, 0.1, out, buffers)
+        np.testing.assert_array_equal(buffers[0], buffers[2])
+        np.testing.assert_allclose(buffers[0][:2], (1 - 0.9**steps) * x.mean(dim=0).numpy(), rtol=1e-5)
+        assert buffers[0][-1] == steps
+        np.testing.assert_array_equal(model.buffers, before)
 
 
 def test_those_turned_away_do_not_count(images: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:

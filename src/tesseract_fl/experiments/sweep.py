@@ -92,23 +92,36 @@ def run_cells(
             yield cell, home, summary
         elif not only_stored:
             missing[home] = cell
-    if not missing:
-        return
+    play = _play_in_processes if workers > 1 else _play_here
+    for home, summary in play(missing, data_dir, workers, on_round):
+        yield missing[home], home, summary
+
+
+Finished = Iterator[tuple[Path, dict[str, Any]]]
+
+
+def _play_here(missing: Mapping[Path, Cell], data_dir: Path | None, workers: int, on_round: OnRound) -> Finished:
+    for home, cell in missing.items():
+        yield home, _play(cell.config.to_table(), home, data_dir, on_round)
+
+
+def _play_in_processes(
+    missing: Mapping[Path, Cell], data_dir: Path | None, workers: int, on_round: OnRound
+) -> Finished:
     context = multiprocessing.get_context("spawn")
     played = context.SimpleQueue()
     threads = max(1, (os.cpu_count() or 1) // workers)
     pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start, initargs=(threads, played))
     try:
         jobs: dict[Future[dict[str, Any]], Path] = {
-            pool.submit(_play, cell.config.to_table(), home, data_dir): home for home, cell in missing.items()
+            pool.submit(_play_and_tell, cell.config.to_table(), home, data_dir): home for home, cell in missing.items()
         }
         while jobs:
             done, _ = wait(jobs, timeout=0.5, return_when=FIRST_COMPLETED)
             while not played.empty():
                 on_round(played.get())
             for job in done:
-                home = jobs.pop(job)
-                yield missing[home], home, job.result()
+                yield jobs.pop(job), job.result()
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
         for process in multiprocessing.active_children():
@@ -124,7 +137,7 @@ def _checksums(grid: list[Cell], data_dir: Path | None) -> dict[str, str]:
     return {name: reader.read(data_dir).checksum for name, reader in readers.items()}
 
 
-_played: Any = None
+_played: Any = None  # in a worker: the queue on which it tells how many rounds it has played
 _datasets: dict[str, Dataset] = {}
 
 
@@ -134,7 +147,11 @@ def _start(threads: int, played: Any) -> None:
     use_threads(threads)
 
 
-def _play(table: dict[str, Any], home: Path, data_dir: Path | None) -> dict[str, Any]:
+def _play_and_tell(table: dict[str, Any], home: Path, data_dir: Path | None) -> dict[str, Any]:
+    return _play(table, home, data_dir, _played.put)
+
+
+def _play(table: dict[str, Any], home: Path, data_dir: Path | None, on_round: OnRound) -> dict[str, Any]:
     config = Config.from_table(table)
     name = str(table["data"])
     if name not in _datasets:
@@ -142,7 +159,7 @@ def _play(table: dict[str, Any], home: Path, data_dir: Path | None) -> dict[str,
         _datasets[name] = config.data.read(data_dir)
 
     def start(title: str, total: int, done: int) -> Callable[[Any, float], None]:
-        _played.put(done)
-        return lambda record, seconds: _played.put(1)
+        on_round(done)
+        return lambda record, seconds: on_round(1)
 
     return run(config, _datasets[name], home, resume=True, on_start=start)

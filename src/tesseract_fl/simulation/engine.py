@@ -56,7 +56,7 @@ class Simulation:
         self.samples = config.partition.split(dataset.train_y, config.clients, dataset.classes, rng, dataset.groups)
         seed = int(generator(config.seed, "model").integers(2**31))
         self.model = FlatModel.create(config.model, dataset.shape, dataset.classes, seed)
-        self.clients = Clients(self.model, optimiser=config.optimiser)
+        self.clients = Clients(self.model, strategy=config.gradients, optimiser=config.optimiser)
         self.state = config.rule.init(self.model.layout.d)
         self.root = self._root_samples() if config.rule.needs_trusted else None
         self.classes = dataset.classes

@@ -17,7 +17,7 @@ class Quality:
     accuracy: float
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def evaluate(clients: Clients, x: Tensor, y: Tensor, batch: int = 100) -> Quality:
     """Mean loss and share of correct answers on a test set; of sequences, over all their positions."""
     loss = 0.0

@@ -1,10 +1,18 @@
-"""What honest clients compute: their updates, written row by row into one matrix."""
+"""What honest clients compute: their updates, written row by row into one matrix. The one place that chooses how.
+
+- `stacked`: one pass over the stacked batches of several clients; for one local step, and layers that it knows.
+- `vmap`: torch's own; for clients with as many steps and batches of one shape. It pays off for small models.
+- `loop`: one client after the other, for everything, Adam included.
+
+They agree up to rounding. `auto` takes the fastest that can be had.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -12,23 +20,36 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from tesseract_fl.models.vector import FlatModel
-from tesseract_fl.types import Float64s, Floats, Matrix
+from tesseract_fl.simulation.stacked import Stacked
+from tesseract_fl.simulation.vmapped import Vmapped, alike
+from tesseract_fl.types import ConfigError, Float64s, Floats, Matrix
 
-Batches = Iterable[tuple[Tensor, Tensor]]
+Batch = tuple[Tensor, Tensor]
+Batches = Iterable[Batch]
+Part = TypeVar("Part")
+Result = TypeVar("Result")
+
+_PARAMETERS, _SAMPLES = 2**20, 512  # of the clients that are played together; more leave the caches
+_VMAP_PARAMETERS = 20_000  # of one model; beyond, the loop is at least as fast
 
 
 class Clients:
     """Plays the clients of a round, several at a time.
 
-    Each thread has a copy of the model and computes with one thread of torch's own: for batches as small as a
-    client's that is faster than sharing one client among threads, and the result does not depend on their number.
+    Each thread computes with one thread of torch's own: for batches as small as a client's that is faster than
+    sharing one client among threads. Who is played together with whom does not depend on the number of threads, and so
+    neither does the result.
     """
 
-    def __init__(self, model: FlatModel, threads: int | None = None, optimiser: str = "sgd") -> None:
+    def __init__(
+        self, model: FlatModel, threads: int | None = None, strategy: str = "auto", optimiser: str = "sgd"
+    ) -> None:
         count = threads or torch.get_num_threads()
         self.model = model
-        self.local_update = OPTIMISERS[optimiser]
-        self.replicas = [model.replica() for _ in range(count)]
+        self.strategy = strategy
+        self.optimiser = optimiser
+        self.players = [Player(model, optimiser) for _ in range(count)]
+        self._ways: Sequence[str] = ()
         self._pool = ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,))
 
     def updates(
@@ -38,36 +59,117 @@ class Clients:
 
         `buffers` takes what else each client's model has learned (batch-norm statistics), one row each.
         """
+        if not clients:
+            return []
         learned = np.empty((len(clients), self.model.buffer_layout.d)) if buffers is None else buffers
-        before = self.model.buffers
-        free: SimpleQueue[FlatModel] = SimpleQueue()
-        for replica in self.replicas:
-            replica.vector[:] = self.model.vector
-            replica.module.train()
-            free.put(replica)
+        first = list(clients[0])
+        clients = [first, *clients[1:]]
+        for player in self.players:
+            player.begin(self.model)
+        ways = self._ways = self._ways or self._choose(first[0])
+        size = max(1, min(_PARAMETERS // self.model.layout.d, _SAMPLES // len(first[0][1])))
+        groups = [slice(i, i + size) for i in range(0, len(clients), size)]
+        played = self._share(
+            lambda player, group: player.play(clients[group], lr, out[group], learned[group], ways), groups
+        )
+        return [loss for losses in played for loss in losses]
 
-        def play(batches: Batches, row: Floats, statistics: Float64s) -> float:
-            replica = free.get()
-            try:
-                replica.buffers = before
-                loss = self.local_update(replica, batches, lr, row)
-                statistics[:] = replica.buffers
-                return loss
-            finally:
-                free.put(replica)
-
-        return list(self._pool.map(play, clients, out, learned))
-
-    def predict(self, x: Tensor, batch: int) -> Iterator[Tensor]:
-        """The outputs of the global model, batch by batch; the threads share it, because none of them writes to it."""
+    @torch.no_grad()
+    def predict(self, x: Tensor, batch: int) -> list[Tensor]:
+        """The outputs of the global model for the samples of x, batch by batch."""
+        parts = torch.split(x, batch)
+        for player in self.players:
+            player.begin(self.model)
+        if self.strategy in ("auto", "stacked") and self.players[0].can_stack(x[:1]):
+            return self._share(Player.predict, parts)
         self.model.module.eval()
 
-        @torch.inference_mode()
-        def outputs(part: Tensor) -> Tensor:
+        @torch.no_grad()
+        def outputs(part: Tensor) -> Tensor:  # the threads share the global model, because none of them writes to it
             found: Tensor = self.model.module(part)
             return found
 
-        return self._pool.map(outputs, torch.split(x, batch))
+        return list(self._pool.map(outputs, parts))
+
+    def _choose(self, batch: Batch) -> Sequence[str]:
+        """What to try for a group of clients, in this order."""
+        if self.optimiser != "sgd" and self.strategy in ("stacked", "vmap"):
+            raise ConfigError(f"gradients = {self.strategy!r} can't do {self.optimiser}; 'auto' finds another way")
+        if self.optimiser != "sgd":
+            return ("loop",)
+        player = self.players[0]
+        x, y = batch
+        can_stack = player.can_stack(x) and y.dtype == torch.int64 and y.ndim == 1
+        if self.strategy == "stacked" and not can_stack:
+            raise ConfigError("gradients = 'stacked' does not know every layer of this model; 'auto' finds another way")
+        if self.strategy != "auto":
+            return (self.strategy,)
+        stacked = ("stacked",) if can_stack else ()
+        vmap = ("vmap",) if self.model.layout.d <= _VMAP_PARAMETERS and player.vmapped.works(batch) else ()
+        return (*stacked, *vmap, "loop")
+
+    def _share(self, work: Callable[[Player, Part], Result], parts: Iterable[Part]) -> list[Result]:
+        """Each part to a player that is free; the results are in order."""
+        free: SimpleQueue[Player] = SimpleQueue()
+        for player in self.players:
+            free.put(player)
+
+        def run(part: Part) -> Result:
+            player = free.get()
+            try:
+                return work(player, part)
+            finally:
+                free.put(player)
+
+        return list(self._pool.map(run, parts))
+
+
+class Player:
+    """What one thread plays with: a copy of the model, and the ways to use it."""
+
+    def __init__(self, model: FlatModel, optimiser: str) -> None:
+        self.model = model.replica()
+        self.buffers = model.buffers
+        self.local_update = OPTIMISERS[optimiser]
+        self.stacked = Stacked.of(self.model)
+        self.vmapped = Vmapped(self.model)
+
+    def begin(self, model: FlatModel) -> None:
+        """Start from the global model."""
+        self.model.vector[:] = model.vector
+        self.model.buffers = self.buffers = model.buffers
+        self.model.module.train()
+        if self.stacked:
+            self.stacked.refresh()
+
+    def can_stack(self, x: Tensor) -> bool:
+        return self.stacked is not None and self.stacked.works(x)
+
+    def play(
+        self, clients: Sequence[Batches], lr: float, out: Matrix, buffers: Float64s, ways: Sequence[str]
+    ) -> list[float]:
+        """The updates of a few clients, in the first way that can do them."""
+        steps = [list(batches) for batches in clients]
+        for way in ways:
+            if way == "stacked" and self.stacked and all(len(batches) == 1 for batches in steps):
+                return self.stacked.updates([batch for (batch,) in steps], lr, out)
+            if way == "vmap" and alike(steps):
+                return self.vmapped.updates(steps, lr, out, buffers)
+            if way == "loop":
+                rows = zip(steps, out, buffers, strict=True)
+                return [self.alone(batches, lr, row, learned) for batches, row, learned in rows]
+        raise ConfigError(f"gradients = {ways[0]!r} can't do these local steps; 'auto' finds another way")
+
+    def alone(self, batches: Batches, lr: float, out: Floats, buffers: Float64s) -> float:
+        """The update of one client, which starts from the global buffers and leaves its own in `buffers`."""
+        loss = self.local_update(self.model, batches, lr, out)
+        buffers[:] = self.model.buffers
+        self.model.buffers = self.buffers
+        return loss
+
+    def predict(self, x: Tensor) -> Tensor:
+        assert self.stacked
+        return self.stacked.predict(x).clone()
 
 
 def channels_last(x: Tensor) -> Tensor:

@@ -29,7 +29,7 @@ from tesseract_fl.simulation.config import Config
 from tesseract_fl.simulation.engine import Record, Simulation
 from tesseract_fl.types import CheckpointError, ConfigError
 
-NUMERICS = 2  # goes up with every change after which the same configuration gives other numbers
+NUMERICS = 3  # goes up with every change after which the same configuration gives other numbers
 
 OnRound = Callable[[Record, float], None]
 OnStart = Callable[[str, int, int], OnRound]  # title, rounds in all, rounds done

@@ -1,0 +1,336 @@
+"""What honest clients compute: every way gives the updates that plain float64 arithmetic gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from tesseract_fl.models.small import Dnn, Logistic, Mlp
+from tesseract_fl.models.vector import FlatModel
+from tesseract_fl.simulation.evaluate import evaluate
+from tesseract_fl.simulation.gradients import Clients, channels_last
+from tesseract_fl.simulation.stacked import Stacked
+from tesseract_fl.types import ConfigError, Matrix
+
+Client = list[tuple[Tensor, Tensor]]
+LR = 0.1
+
+
+def convolutional(*layers: nn.Module) -> nn.Sequential:
+    return nn.Sequential(*layers, nn.Flatten(), nn.LazyLinear(4))
+
+
+# shape of the input, and a module for it with four classes
+STACKABLE: dict[str, tuple[tuple[int, ...], Callable[[], nn.Module]]] = {
+    "dnn": ((1, 28, 28), lambda: Dnn().build((1, 28, 28), 4)),
+    "dnn, colour, odd sizes": ((3, 13, 19), lambda: Dnn().build((3, 13, 19), 4)),
+    "mlp": ((5, 3), lambda: Mlp(hidden=7).build((5, 3), 4)),
+    "logistic": ((9,), lambda: Logistic().build((9,), 4)),
+    "no bias": (
+        (2, 9, 9),
+        lambda: convolutional(nn.Conv2d(2, 17, 2, bias=False), nn.ReLU(), nn.MaxPool2d(2)),
+    ),
+    "oblong kernels, three blocks, many filters": (
+        (2, 30, 31),
+        lambda: convolutional(
+            nn.Conv2d(2, 40, (5, 2)), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Conv2d(40, 3, (2, 3)), nn.ReLU(), nn.MaxPool2d((2, 2)),
+            nn.Conv2d(3, 16, 1, padding="valid"), nn.ReLU(), nn.MaxPool2d(2, 2),
+        ),
+    ),
+    "stride, padding, dilation, groups, other pools": (
+        (2, 16, 16),
+        lambda: convolutional(
+            nn.Conv2d(2, 6, 3, stride=2, padding=1), nn.Tanh(), nn.AvgPool2d(2),
+            nn.Sequential(nn.Conv2d(6, 4, 3, padding=2, dilation=2, groups=2, bias=False), nn.LeakyReLU()),
+            nn.MaxPool2d(3, stride=1),
+        ),
+    ),
+    "pooled first, then not": (
+        (1, 14, 14),
+        lambda: convolutional(
+            nn.Conv2d(1, 5, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(5, 6, 3, padding=1), nn.ReLU(), nn.MaxPool2d(3)
+        ),
+    ),
+}  # fmt: skip
+
+
+class Residual(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = x + self.inner(x)
+        return out
+
+
+def shared() -> nn.Module:
+    layer = nn.Linear(6, 6)
+    return nn.Sequential(layer, nn.ReLU(), layer, nn.Linear(6, 4))
+
+
+OTHERS: dict[str, tuple[tuple[int, ...], Callable[[], nn.Module]]] = {
+    "batch norm": (
+        (2, 6, 6),
+        lambda: convolutional(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.MaxPool2d(2)),
+    ),
+    "a layer used twice": ((6,), shared),
+    "a module of the user's own": ((6,), lambda: nn.Sequential(Residual(), nn.Linear(6, 4))),
+    "flatten over samples": (
+        (6,),
+        lambda: nn.Sequential(nn.Linear(6, 4), nn.Flatten(0), nn.Unflatten(0, (-1, 4))),
+    ),
+}
+ALL = STACKABLE | OTHERS
+
+
+@pytest.fixture(autouse=True)
+def _one_thread_for_the_reference() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def build(name: str) -> tuple[FlatModel, tuple[int, ...]]:
+    shape, make = ALL[name]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        module = make()
+        module(torch.zeros(2, *shape))  # lazy layers learn their size
+    return FlatModel(module), shape
+
+
+def draw(shape: Sequence[int], sizes: Sequence[int], steps: int = 1, classes: int = 4) -> list[Client]:
+    rng = torch.Generator().manual_seed(5)
+    return [
+        [
+            (channels_last(torch.randn(size, *shape, generator=rng)), torch.randint(0, classes, (size,), generator=rng))
+            for _ in range(steps)
+        ]
+        for size in sizes
+    ]
+
+
+def exact(model: FlatModel, clients: Sequence[Client]) -> tuple[np.ndarray[Any, Any], list[float]]:
+    """The updates and losses in float64, by torch's own optimiser."""
+    rows, losses = [], []
+    for batches in clients:
+        module = deepcopy(model.module).double().train()
+        optimiser = torch.optim.SGD(module.parameters(), lr=LR)
+        found = []
+        for x, y in batches:
+            optimiser.zero_grad()
+            loss = cross_entropy(module(x.double()), y)
+            torch.autograd.backward(loss)
+            optimiser.step()
+            found.append(loss.item())
+        after = torch.cat([parameter.detach().reshape(-1) for parameter in module.parameters()])
+        rows.append(after.numpy() - model.vector)
+        losses.append(sum(found) / len(found))
+    return np.stack(rows), losses
+
+
+def played(model: FlatModel, clients: Sequence[Client], strategy: str, threads: int = 2) -> tuple[Matrix, list[float]]:
+    out = np.full((len(clients), model.layout.d), np.nan, np.float32)
+    losses = Clients(model, threads=threads, strategy=strategy).updates(clients, LR, out)
+    return out, losses
+
+
+def assert_right(model: FlatModel, clients: Sequence[Client], strategy: str) -> None:
+    before = model.vector.copy()
+    out, losses = played(model, clients, strategy)
+    expected, expected_losses = exact(model, clients)
+    np.testing.assert_allclose(out, expected, rtol=1e-4, atol=3e-6 * np.abs(expected).max())
+    np.testing.assert_allclose(losses, expected_losses, rtol=1e-5)
+    np.testing.assert_array_equal(model.vector, before)
+
+
+@pytest.mark.parametrize("strategy", ["auto", "stacked", "vmap", "loop"])
+@pytest.mark.parametrize("name", STACKABLE)
+def test_every_way_gives_the_updates_of_exact_arithmetic(name: str, strategy: str) -> None:
+    model, shape = build(name)
+    assert_right(model, draw(shape, [4] * 5), strategy)
+
+
+@pytest.mark.parametrize("strategy", ["auto", "vmap", "loop"])
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_can_t_be_stacked_is_done_in_another_way(name: str, strategy: str) -> None:
+    model, shape = build(name)
+    assert Stacked.of(model) is None
+    assert_right(model, draw(shape, [4] * 3), strategy)
+    with pytest.raises(ConfigError, match="does not know every layer"):
+        played(model, draw(shape, [4]), "stacked")
+
+
+@pytest.mark.parametrize("strategy", ["auto", "stacked", "loop"])
+@pytest.mark.parametrize("name", ["dnn", "mlp", "stride, padding, dilation, groups, other pools"])
+def test_clients_may_have_batches_of_different_sizes(name: str, strategy: str) -> None:
+    model, shape = build(name)
+    assert_right(model, draw(shape, [3, 1, 8, 2, 60, 5]), strategy)
+
+
+@pytest.mark.parametrize("strategy", ["auto", "vmap", "loop"])
+@pytest.mark.parametrize("name", ["dnn", "mlp", "batch norm"])
+def test_several_local_steps(name: str, strategy: str) -> None:
+    model, shape = build(name)
+    assert_right(model, draw(shape, [4] * 3, steps=3), strategy)
+
+
+def test_clients_may_take_different_numbers_of_steps() -> None:
+    model, shape = build("mlp")
+    clients = [*draw(shape, [4]), *draw(shape, [4], steps=3), *draw(shape, [6], steps=2)]
+    assert_right(model, clients, "auto")
+    for strategy in ("stacked", "vmap"):
+        with pytest.raises(ConfigError, match="can't do these local steps"):
+            played(model, clients, strategy)
+
+
+@settings(max_examples=30)
+@given(
+    channels=st.integers(1, 5),
+    size=st.tuples(st.integers(10, 15), st.integers(10, 15)),
+    filters=st.tuples(st.integers(1, 35), st.integers(1, 35)),
+    kernels=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    batch=st.integers(1, 5),
+)
+def test_pooled_convolutions_of_any_size(
+    channels: int, size: tuple[int, int], filters: tuple[int, int], kernels: tuple[int, int], batch: int
+) -> None:
+    torch.manual_seed(0)
+    module = convolutional(
+        nn.Conv2d(channels, filters[0], kernels[0]), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(filters[0], filters[1], kernels[1]), nn.ReLU(), nn.MaxPool2d(2),
+    )  # fmt: skip
+    module(torch.zeros(1, channels, *size))
+    assert_right(FlatModel(module), draw((channels, *size), [batch, 2]), "stacked")
+
+
+def test_of_equal_positions_in_a_window_the_first_wins() -> None:
+    model, _ = build("dnn")
+    rng = np.random.default_rng(0)
+    # sums of small whole numbers are exact in any order, and half of all windows have several maxima
+    kernels = slice(0, model.layout.slots[4].start)
+    model.vector[kernels] = rng.integers(-1, 2, kernels.stop)
+    x = torch.from_numpy(rng.integers(0, 2, (6, 1, 28, 28)).astype(np.float32))
+    clients: list[Client] = [[(x[i : i + 2], torch.tensor([0, 3]))] for i in (0, 2, 4)]
+    for strategy in ("stacked", "loop"):
+        assert_right(model, clients, strategy)
+
+
+def test_a_position_that_is_exactly_zero_passes_no_gradient_on() -> None:
+    model, _ = build("no bias")
+    clients: list[Client] = [[(torch.zeros(3, 2, 9, 9), torch.tensor([0, 1, 2]))]]
+    assert_right(model, clients, "stacked")
+
+
+@pytest.mark.parametrize("strategy", ["stacked", "loop"])
+@pytest.mark.parametrize("position", [0, 1, 28, 29])
+def test_a_nan_is_not_lost_in_a_maximum(strategy: str, position: int) -> None:
+    model, shape = build("dnn")
+    clients = draw(shape, [2, 2, 2, 2])
+    clients[1][0][0].view(2, -1)[0, position] = np.nan
+    out, losses = played(model, clients, strategy)
+    assert np.isnan(losses).tolist() == [False, True, False, False]
+    assert np.isnan(out).any(axis=1).tolist() == [False, True, False, False]
+
+
+@pytest.mark.parametrize("strategy", ["stacked", "vmap", "loop"])
+@pytest.mark.parametrize("name", ["dnn", "mlp"])
+def test_the_number_of_threads_changes_no_bit(name: str, strategy: str) -> None:
+    model, shape = build(name)
+    clients = draw(shape, [16] * 9)
+    one, two, three = (played(model, clients, strategy, threads) for threads in (1, 2, 3))
+    assert one[0].tobytes() == two[0].tobytes() == three[0].tobytes()
+    assert one[1] == two[1] == three[1]
+
+
+def test_memory_that_is_used_again_leaves_no_trace() -> None:
+    model, shape = build("dnn")
+    clients = Clients(model, strategy="stacked")
+    for sizes in ([9, 9, 9], [2, 5], [30]):
+        batches = draw(shape, sizes)
+        out = np.empty((len(sizes), model.layout.d), np.float32)
+        clients.updates(batches, LR, out)
+        clients.predict(torch.randn(7, *shape), 3)
+        np.testing.assert_array_equal(out, played(model, batches, "stacked")[0])
+        model.vector[:] += out[0]
+
+
+def test_the_way_is_chosen_by_what_is_fastest() -> None:
+    def ways(name: str) -> Sequence[str]:
+        model, shape = build(name)
+        return Clients(model)._choose(draw(shape, [4])[0][0])
+
+    assert ways("dnn") == ("stacked", "loop")
+    assert ways("mlp") == ("stacked", "vmap", "loop")
+    assert ways("batch norm") == ("vmap", "loop")
+
+
+def test_a_model_that_draws_random_numbers_goes_through_the_loop() -> None:
+    model = FlatModel(nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5), nn.Linear(3, 2)))
+    assert Clients(model)._choose(draw((3,), [4], classes=2)[0][0]) == ("loop",)
+
+
+def test_outputs_and_inputs_that_stages_do_not_take_go_through_the_loop() -> None:
+    model = FlatModel(nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Flatten(), nn.Linear(10, 4)))  # 2 × 3 inputs
+    assert_right(model, draw((2, 3), [4, 4]), "auto")
+    pixels = FlatModel(nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.MaxPool2d(2)))  # a class for every pixel
+    x = torch.randn(2, 1, 6, 6, generator=torch.Generator().manual_seed(0))
+    assert_right(pixels, [[(x, torch.arange(8).view(2, 2, 2) % 4)]], "auto")
+    for each, inputs in ((model, torch.ones(3, 2, 3)), (pixels, x)):
+        torch.testing.assert_close(torch.cat(Clients(each).predict(inputs, 2)), each.module(inputs).detach())
+
+
+@pytest.mark.parametrize("strategy", ["stacked", "loop"])
+@pytest.mark.parametrize("label", [-1, 4])
+def test_a_label_that_is_no_class_is_an_error(strategy: str, label: int) -> None:
+    model, shape = build("mlp")
+    with pytest.raises(IndexError):
+        played(model, [[(torch.zeros(2, *shape), torch.tensor([0, label]))]], strategy)
+
+
+@pytest.mark.parametrize("shape", [(2, 28, 28), (1, 4, 4), (28, 28)])
+def test_images_that_do_not_fit_are_an_error(shape: tuple[int, ...]) -> None:
+    model, _ = build("dnn")
+    for strategy in ("auto", "loop"):
+        with pytest.raises(RuntimeError):
+            played(model, draw(shape, [4]), strategy)
+    clients = Clients(model)
+    clients.updates(draw((1, 28, 28), [4]), LR, np.empty((1, model.layout.d), np.float32))
+    with pytest.raises(ValueError, match="images of"):
+        clients.updates(draw(shape, [4]), LR, np.empty((1, model.layout.d), np.float32))
+
+
+def test_no_clients_no_updates() -> None:
+    model, _ = build("mlp")
+    assert Clients(model).updates([], LR, np.empty((0, model.layout.d), np.float32)) == []
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_predictions_are_the_module_s_own(name: str) -> None:
+    model, shape = build(name)
+    x = draw(shape, [25])[0][0][0]
+    model.module.eval()
+    parts = Clients(model, threads=2).predict(x, 10)
+    assert [len(part) for part in parts] == [10, 10, 5]
+    torch.testing.assert_close(torch.cat(parts), model.module(x).detach(), rtol=1e-4, atol=1e-5)
+
+
+def test_evaluation_counts_right_answers() -> None:
+    model, shape = build("dnn")
+    ((x, y),) = draw(shape, [250])[0]
+    logits = model.module(x).detach()
+    quality = evaluate(Clients(model), x, y)
+    assert quality.accuracy == (logits.argmax(dim=1) == y).double().mean().item()
+    assert quality.loss == pytest.approx(cross_entropy(logits, y).item(), rel=1e-5)
