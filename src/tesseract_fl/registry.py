@@ -66,16 +66,27 @@ BUILTIN: dict[str, dict[str, str]] = {
         "breast_cancer": "tesseract_fl.data.embedded:BreastCancer",
         "mnist": "tesseract_fl.data.idx:Mnist",
         "fashion_mnist": "tesseract_fl.data.idx:FashionMnist",
+        "cifar10": "tesseract_fl.data.cifar10:Cifar10",
+        "femnist": "tesseract_fl.data.npz:Femnist",
+        "shakespeare": "tesseract_fl.data.shakespeare:Shakespeare",
+        "ch_mnist": "tesseract_fl.data.npz:ChMnistTexture",
+        "ch_mnist_images": "tesseract_fl.data.idx:IdxImages",
     },
     "partitions": {
         "label_biased": "tesseract_fl.data.partition:LabelBiased",
         "iid": "tesseract_fl.data.partition:Iid",
         "dirichlet": "tesseract_fl.data.partition:Dirichlet",
+        "shards": "tesseract_fl.data.partition:Shards",
+        "by_writer": "tesseract_fl.data.partition:ByWriter",
+        "consecutive": "tesseract_fl.data.partition:Consecutive",
     },
     "models": {
         "dnn": "tesseract_fl.models.small:Dnn",
         "mlp": "tesseract_fl.models.small:Mlp",
         "logistic": "tesseract_fl.models.small:Logistic",
+        "leaf_cnn": "tesseract_fl.models.small:LeafCnn",
+        "resnet18": "tesseract_fl.models.resnet:ResNet18",
+        "gru": "tesseract_fl.models.gru:Gru",
     },
 }
 

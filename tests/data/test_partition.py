@@ -10,10 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tesseract_fl import registry
-from tesseract_fl.data.partition import Dirichlet, Iid, LabelBiased, Partition
+from tesseract_fl.data.partition import ByWriter, Consecutive, Dirichlet, Iid, LabelBiased, Partition, Shards
 from tesseract_fl.types import ConfigError
 
-PARTITIONS = [LabelBiased(), LabelBiased(bias=1.0), LabelBiased(bias=0.0), Iid(), Dirichlet(alpha=0.01)]
+PARTITIONS = [
+    LabelBiased(),
+    LabelBiased(bias=1.0),
+    LabelBiased(bias=0.0),
+    Iid(),
+    Dirichlet(alpha=0.01),
+    Consecutive(),
+    Shards(per_client=1),
+]
 
 
 @given(
@@ -81,7 +89,52 @@ def test_too_few_samples() -> None:
         Iid().split(np.zeros(3, np.int64), 4, 2, np.random.default_rng(0))
 
 
-@pytest.mark.parametrize("spec", [{"name": "label_biased", "bias": 1.5}, {"name": "dirichlet", "alpha": 0.0}])
+@pytest.mark.parametrize(
+    "spec",
+    [{"name": "label_biased", "bias": 1.5}, {"name": "dirichlet", "alpha": 0.0}, {"name": "shards", "per_client": 0}],
+)
 def test_settings_that_make_no_sense(spec: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         registry.build("partitions", spec)
+
+
+def test_shards_leave_a_client_with_few_classes() -> None:
+    shares = class_shares(Shards(per_client=2), n=10)
+    assert ((shares > 0).sum(axis=1) <= 2).all()
+    sizes = [len(p) for p in Shards().split(np.arange(1000) % 10, 20, 10, np.random.default_rng(0))]
+    assert sizes == [50] * 20
+    with pytest.raises(ConfigError, match="30 samples can't be cut into 40 shards"):
+        Shards().split(np.zeros(30, np.int64), 20, 2, np.random.default_rng(0))
+
+
+def test_writers_are_dealt_round_robin_and_never_shared() -> None:
+    writers = np.random.default_rng(0).permutation(np.repeat(np.arange(17) * 3, 11))
+    labels = np.zeros(len(writers), np.int64)
+    parts = ByWriter().split(labels, 5, 2, np.random.default_rng(0), writers)
+    owners = [sorted(set(writers[part].tolist())) for part in parts]
+    assert sorted(owner for whose in owners for owner in whose) == sorted(set(writers.tolist()))
+    assert sorted(map(len, owners)) == [3, 3, 3, 4, 4]
+    for whose in owners:
+        assert len({(writer // 3) % 5 for writer in whose}) == 1
+
+
+def test_by_writer_needs_enough_writers_that_are_known() -> None:
+    labels = np.zeros(20, np.int64)
+    with pytest.raises(ConfigError, match="4 writers can't be dealt out to 5 clients; ask at most 4"):
+        ByWriter().split(labels, 5, 2, np.random.default_rng(0), np.arange(20) % 4)
+    with pytest.raises(ConfigError, match="by_writer needs data that says who made each sample"):
+        ByWriter().split(labels, 5, 2, np.random.default_rng(0))
+
+
+def test_a_text_is_cut_into_consecutive_parts() -> None:
+    sequences = np.zeros((103, 7), np.int64)
+    parts = Consecutive().split(sequences, 10, 100, np.random.default_rng(0))
+    for part in parts:
+        assert sorted(part.tolist()) == list(range(part.min(), part.max() + 1))
+    assert sorted(map(len, parts)) == [10] * 7 + [11] * 3
+
+
+def test_sequences_have_no_label_to_deal_by() -> None:
+    with pytest.raises(ConfigError, match="use the partition consecutive, iid"):
+        LabelBiased().split(np.zeros((20, 7), np.int64), 5, 100, np.random.default_rng(0))
+    assert len(Iid().split(np.zeros((20, 7), np.int64), 5, 100, np.random.default_rng(0))) == 5

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import gzip
-import http.server
-import threading
-from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 
@@ -88,21 +84,10 @@ def test_a_torn_gzip_is_a_clear_error(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def mirror(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    root = tmp_path_factory.mktemp("mirror")
+def mirror(served: Path) -> Path:
     for name, content in contents().items():
-        (root / f"{name}.gz").write_bytes(gzip.compress(content))
-
-    class Quiet(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(root)))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    monkeypatch.setenv("TESSERACT_FL_MIRROR", f"http://127.0.0.1:{server.server_port}/")
-    yield root
-    server.shutdown()
-    server.server_close()
+        (served / f"{name}.gz").write_bytes(gzip.compress(content))
+    return served
 
 
 def test_download_keeps_what_has_the_right_checksum(

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tesseract_fl.data.partition import ByWriter, Consecutive, Iid, LabelBiased, Partition
 from tesseract_fl.rules.krum import Krum
 from tesseract_fl.rules.tesseract import ReputationFilter, Tesseract
 from tesseract_fl.rules.transforms import Bucketing, NearestNeighbourMixing
@@ -60,6 +61,9 @@ def test_composition_reads_naturally() -> None:
             "20 clients in buckets of 2: krum needs n ≥ 2f + 3",
         ),
         ({"local_epochs": 1, "local_steps": 2}, "not both"),
+        ({"schedule": "cosine"}, "schedule must be one of constant, cifar, got 'cosine'"),
+        ({"optimiser": "Adam"}, "optimiser must be one of sgd, adam, got 'Adam'"),
+        ({"eval_samples": -1}, "eval_samples must be a whole number of at least 0"),
         ({"gate": 5}, "gate must be a table"),
         ({"gate": {"quorum": "a"}}, "gate: "),
         ({"clients": 0, "participation": 0.5}, "clients must be a whole number of at least 1"),
@@ -81,3 +85,24 @@ def test_shares_mean_what_was_written() -> None:
 def test_a_table_round_trips() -> None:
     config = Config.from_table({"malicious": 5, "gate": {"max_norm_ratio": 3.0}, "partition": {"bias": 0.8}})
     assert Config.from_table(config.to_table()) == config
+
+
+@pytest.mark.parametrize(
+    ("data", "partition"),
+    [
+        ("mnist", LabelBiased()),
+        ("femnist", ByWriter()),
+        ("shakespeare", Consecutive()),
+        ({"name": "shakespeare", "source": "roles"}, ByWriter()),
+    ],
+)
+def test_a_data_set_knows_how_it_is_dealt_out_unless_you_say(data: Any, partition: Partition) -> None:
+    assert Config.from_table({"data": data}).partition == partition
+    assert Config.from_table({"data": data, "partition": "iid"}).partition == Iid()
+    assert Config.from_table({"data": data}).to_table()["partition"]["name"]
+
+
+def test_a_table_from_before_a_setting_means_its_default() -> None:
+    assert "schedule" not in Config.from_table({}).to_table()
+    changed = Config.from_table({"schedule": "cifar", "optimiser": "adam", "eval_samples": 50})
+    assert Config.from_table(changed.to_table()) == changed

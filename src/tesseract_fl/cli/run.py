@@ -10,6 +10,8 @@ from typing import Any
 
 import click
 
+from tesseract_fl.experiments.presets import PAPER, settings_of
+
 
 def number(text: str) -> int | float:
     """20 is a number of clients, 0.2 a share of them."""
@@ -30,9 +32,12 @@ _SETTINGS = (
     ("--rounds", int, "Number of rounds."),
     ("--batch", int, "Samples per local step."),
     ("--lr", float, "Learning rate."),
-    ("--local-steps", int, "Local SGD steps per round."),
+    ("--schedule", click.Choice(["constant", "cifar"]), "How the learning rate changes over the rounds."),
+    ("--optimiser", click.Choice(["sgd", "adam"]), "What a local step is."),
+    ("--local-steps", int, "Local steps per round."),
     ("--local-epochs", int, "Passes over a client's own data per round, instead of --local-steps."),
     ("--eval-every", int, "Rounds between evaluations on the test set."),
+    ("--eval-samples", int, "How many test samples to evaluate on; 0: all of them."),
     ("--checkpoint-every", int, "Rounds between checkpoints; a killed run repeats at most that many."),
     ("--root", int, "Samples in the server's clean root set, for rules that need one."),
     ("--seed", int, "Seed of everything random."),
@@ -46,6 +51,8 @@ def _settings(function: Any) -> Any:
 
 
 @click.command("run")
+@click.option("--preset", type=click.Choice(list(PAPER)), help="The paper's settings for a data set; options win.")
+@click.option("--scale", type=click.Choice(["paper", "cpu"]), default="paper", show_default=True, help="Of the preset.")
 @click.option("--config", type=click.Path(dir_okay=False, path_type=Path), help="Settings in a TOML file.")
 @_settings
 @click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="Any setting, as rule.decay=0.9.")
@@ -55,6 +62,8 @@ def _settings(function: Any) -> Any:
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads; all cores if not given.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON, and no progress.")
 def command(
+    preset: str | None,
+    scale: str,
     config: Path | None,
     assignments: tuple[str, ...],
     data_dir: Path | None,
@@ -73,6 +82,7 @@ def command(
     \b
     Examples:
       tesseract-fl run --attack full_trim --clients 20 --malicious 4 --lr 0.05 --rounds 100
+      tesseract-fl run --preset cifar10 --scale cpu --data-dir ~/datasets --attack full_trim
       tesseract-fl run --config runs/mine/config.toml --set rule.decay=0.9 --out runs/other
       tesseract-fl run --out runs/mine --resume
     """
@@ -82,6 +92,7 @@ def command(
         raise click.UsageError("--resume needs --out, the directory of the run to go on with")
     stored = out / "config.toml" if resume and out else None
     table = read_table(config) if config else read_table(stored) if stored and stored.exists() else {}
+    table = merged(settings_of(preset, scale) if preset else {}, table)
     table = merged(table, {key: value for key, value in options.items() if value is not None})
     for assignment in assignments:
         table = merged(table, _assignment(assignment))

@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from tesseract_fl.data.base import Dataset, Reader, needs_extra, standardise
-from tesseract_fl.randomness import generator
+from tesseract_fl.data.base import Dataset, Reader, held_out, needs_extra, standardise
 from tesseract_fl.types import Ints
 
 
@@ -48,11 +47,7 @@ class BreastCancer(Reader):
 
 def _split(name: str, x: npt.NDArray[np.float32], y: Ints, axis: int | None) -> Dataset:
     """A fixed fifth of every class is the test set."""
-    rng = generator(0, f"split {name}")
-    test = np.zeros(len(y), np.bool_)
-    for label in np.unique(y):
-        members = rng.permutation(np.flatnonzero(y == label))
-        test[members[: len(members) // 5]] = True
+    test = held_out(y, 5, name)
     train_x, test_x = standardise(x[~test], x[test], axis)
     return Dataset(
         name=name, train_x=train_x, train_y=y[~test], test_x=test_x, test_y=y[test], classes=int(y.max()) + 1

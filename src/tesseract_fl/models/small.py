@@ -1,4 +1,4 @@
-"""The small models: the paper's DNN, a multi-layer perceptron, logistic regression."""
+"""The small models: the paper's DNN, LEAF's CNN, a multi-layer perceptron, logistic regression."""
 
 from __future__ import annotations
 
@@ -40,6 +40,31 @@ class Dnn(Model):
             nn.Linear(50 * side[0] * side[1], 200),
             nn.ReLU(),
             nn.Linear(200, classes),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeafCnn(Model):
+    """LEAF's CNN for 28×28 images: two 5×5 convolutions (32, 64) with pooling, 2,048 hidden units.
+
+    Caldas et al., LEAF: A Benchmark for Federated Settings, 2019.
+    """
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        if len(shape) != 3 or min(shape[1:]) < 4:
+            raise ConfigError(f"leaf_cnn takes images of at least 4×4, this data has inputs of shape {shape}")
+        channels, height, width = shape
+        return nn.Sequential(
+            nn.Conv2d(channels, 32, 5, padding=2),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(32, 64, 5, padding=2),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Linear(64 * (height // 4) * (width // 4), 2048),
+            nn.ReLU(),
+            nn.Linear(2048, classes),
         )
 
 

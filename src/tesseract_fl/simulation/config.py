@@ -15,9 +15,11 @@ from tesseract_fl.data.partition import Partition
 from tesseract_fl.gate import Gate
 from tesseract_fl.models.small import Model
 from tesseract_fl.rules.base import Rule, share
+from tesseract_fl.simulation.schedule import SCHEDULES
 from tesseract_fl.types import ConfigError, PreconditionError
 
-# the name of a setting → the kind of component it holds, and the one that is used if it is not set
+# the name of a setting → the kind of component it holds, and the one that is used if it is not set; a data set may
+# ask for another partition
 COMPONENTS = {
     "data": ("data", "mnist_5k"),
     "partition": ("partitions", "label_biased"),
@@ -25,6 +27,9 @@ COMPONENTS = {
     "rule": ("rules", "tesseract"),
     "attack": ("attacks", "none"),
 }
+
+# Settings that came later are written down only where they were set: a run from before them is still the same run.
+LATER = ("schedule", "optimiser", "eval_samples")
 
 KNOWLEDGE: dict[str, dict[str, str]] = {
     "full": {"updates": "all", "defence": "rule"},
@@ -41,8 +46,10 @@ class Config:
     """A run. The first `malicious` clients attack, knowing what `knowledge` grants.
 
     `rule.f` is how many malicious clients the rule assumes; if not set, as many as there are, as in the paper.
-    `root` is the size of the server's own clean data set, for a rule that needs one (fltrust). `gradients` says how
-    clients are simulated: "stacked", "vmap", "loop", or "auto", the fastest that can be had.
+    `root` is the size of the server's own clean data set, for a rule that needs one (fltrust). `schedule` says how the
+    learning rate changes over the rounds, `optimiser` what a client's local steps are; `eval_samples` is how many
+    test samples the model is judged by, 0 for all. `gradients` says how clients are simulated: "stacked", "vmap",
+    "loop", or "auto", the fastest that can be had.
     """
 
     data: Reader
@@ -60,7 +67,10 @@ class Config:
     lr: float = 0.01
     local_steps: int = 1
     local_epochs: int = 0
+    schedule: str = "constant"
+    optimiser: str = "sgd"
     eval_every: int = 10
+    eval_samples: int = 0
     checkpoint_every: int = 1
     root: int = 100
     gradients: str = "auto"
@@ -75,8 +85,9 @@ class Config:
             raise ConfigError(f"participation must be above 0 and at most 1, got {self.participation!r}")
         if not (_is_number(self.lr) and 0 < self.lr < math.inf):
             raise ConfigError(f"lr must be a positive finite number, got {self.lr!r}")
-        if self.gradients not in GRADIENTS:
-            raise ConfigError(f"gradients must be one of {', '.join(GRADIENTS)}, got {self.gradients!r}")
+        for name, choices in _ONE_OF.items():
+            if getattr(self, name) not in choices:
+                raise ConfigError(f"{name} must be one of {', '.join(choices)}, got {getattr(self, name)!r}")
         if self.malicious >= self.clients:
             raise ConfigError(f"malicious must be below clients, got {self.malicious} of {self.clients}")
         if self.local_epochs and self.local_steps != 1:
@@ -118,6 +129,8 @@ class Config:
         counts = {name: settings.get(name, defaults[name]) for name in ("clients", "malicious", "participation")}
         f = _expected_malicious(**counts) if assumed is None else _assumed(assumed, settings.get("rule"))
         for name, (kind, default) in COMPONENTS.items():
+            if name == "partition":  # the data set, which was built before, knows what suits it
+                default = settings["data"].partition
             spec = settings.get(name, default)
             if isinstance(spec, str):
                 spec = {"name": spec}
@@ -138,6 +151,8 @@ class Config:
         table: dict[str, Any] = {}
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
+            if field.name in LATER and value == field.default:
+                continue
             if field.name in COMPONENTS:
                 value = registry.describe(COMPONENTS[field.name][0], value)
             elif field.name in ("gate", "knowledge"):
@@ -154,10 +169,14 @@ _AT_LEAST = {
     "local_steps": 1,
     "local_epochs": 0,
     "eval_every": 1,
+    "eval_samples": 0,
     "checkpoint_every": 1,
     "root": 1,
     "seed": 0,
 }
+
+
+_ONE_OF = {"schedule": SCHEDULES, "optimiser": ("sgd", "adam"), "gradients": GRADIENTS}
 
 
 def _expected_malicious(clients: Any, malicious: Any, participation: Any) -> Any:

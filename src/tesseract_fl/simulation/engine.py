@@ -19,13 +19,16 @@ from tesseract_fl.kernels import sign
 from tesseract_fl.models.vector import FlatModel
 from tesseract_fl.randomness import generator
 from tesseract_fl.simulation import detection
+from tesseract_fl.simulation.buffers import combined
 from tesseract_fl.simulation.config import Config
 from tesseract_fl.simulation.evaluate import evaluate
 from tesseract_fl.simulation.gradients import Clients, channels_last
+from tesseract_fl.simulation.schedule import learning_rate
 from tesseract_fl.types import (
     Aggregate,
     ClientId,
     ConfigError,
+    Float64s,
     Floats,
     Ints,
     KnowledgeError,
@@ -46,20 +49,25 @@ class Simulation:
         self.data_checksum = dataset.checksum
         self.table = config.to_table()
         self.train = torch.from_numpy(dataset.train_x), torch.from_numpy(dataset.train_y)
-        self.test = channels_last(torch.from_numpy(dataset.test_x)), torch.from_numpy(dataset.test_y)
+        self.augment = dataset.augment
+        tested = self._tested(len(dataset.test_y))
+        self.test = channels_last(torch.from_numpy(dataset.test_x[tested])), torch.from_numpy(dataset.test_y[tested])
         rng = generator(config.seed, "partition")
-        self.samples = config.partition.split(dataset.train_y, config.clients, dataset.classes, rng)
+        self.samples = config.partition.split(dataset.train_y, config.clients, dataset.classes, rng, dataset.groups)
         seed = int(generator(config.seed, "model").integers(2**31))
         self.model = FlatModel.create(config.model, dataset.shape, dataset.classes, seed)
-        self.clients = Clients(self.model, strategy=config.gradients)
+        self.clients = Clients(self.model, strategy=config.gradients, optimiser=config.optimiser)
         self.state = config.rule.init(self.model.layout.d)
         self.root = self._root_samples() if config.rule.needs_trusted else None
         self.classes = dataset.classes
         self.aim = config.attack.aim(*self.test, self.classes) if config.malicious else None
+        if self.aim is not None and self.aim[1].ndim != self.test[1].ndim:
+            raise ConfigError("an attack that aims at one class needs one label per sample; these are sequences")
         self.round = 0
         self.report: dict[str, Any] = {}
         self.reference = np.zeros(self.model.layout.d, np.int8)
         self._matrix = np.empty((config.clients_per_round, self.model.layout.d), np.float32)
+        self._buffers = np.empty((config.clients_per_round, self.model.buffer_layout.d))
 
     def step(self) -> Record:
         """Play the next round."""
@@ -76,6 +84,7 @@ class Simulation:
             rejected = updates.rejected
             out = self.config.rule.aggregate(updates, self.state)
             self._apply(out)
+            self._combine_buffers([ids.index(client) for client in updates.ids], out.weights)
             record |= {"clients": list(updates.ids), "weights": _list(out.weights), **out.report}
             if self.config.attacked:
                 record |= detection.of_round(record, {self._name(client) for client in present if self._bad(client)})
@@ -97,6 +106,13 @@ class Simulation:
         """Under which id a client comes to this round."""
         return self.config.attack.alias(str(client), self.round) if self._bad(client) else str(client)
 
+    def _tested(self, available: int) -> Ints | slice:
+        """Which samples of the test set the model is judged by."""
+        count = self.config.eval_samples
+        if count > available:
+            raise ConfigError(f"eval_samples is {count}, but the test set has {available}; 0 takes them all")
+        return generator(self.config.seed, "test").permutation(available)[:count] if count else slice(None)
+
     def _root_samples(self) -> Ints:
         available = len(self.train[1])
         if self.config.root > available:
@@ -109,27 +125,33 @@ class Simulation:
         return np.sort(chosen)
 
     def _honest_updates(self, present: Ints) -> tuple[Matrix, list[float]]:
-        batches = [self._batches(self.samples[client], poisoned=self._bad(client)) for client in present]
-        return self._matrix, self.clients.updates(batches, self.config.lr, self._matrix)
+        batches = [self._batches(self.samples[client], client) for client in present]
+        return self._matrix, self.clients.updates(batches, self._lr(), self._matrix, self._buffers)
 
     def _server_update(self) -> Floats | None:
         """What the server itself learns from its clean root set, where the rule asks for it."""
         if self.root is None:
             return None
         update = np.empty(self.model.layout.d, np.float32)
-        self.clients.updates([self._batches(self.root)], self.config.lr, update[None])
+        self.clients.updates([self._batches(self.root)], self._lr(), update[None])
         return update
 
-    def _batches(self, own: Ints, poisoned: bool = False) -> Iterator[tuple[Tensor, Tensor]]:
-        """Each client walks its samples round-robin; where it stands follows from the round alone."""
+    def _lr(self) -> float:
+        return learning_rate(self.config.schedule, self.config.lr, self.round, self.config.rounds)
+
+    def _batches(self, own: Ints, client: int | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+        """Each client walks its samples round-robin; where it stands follows from the round alone. None: the server."""
         batch, steps = self.config.batch, self.config.local_steps
         if self.config.local_epochs:
             steps = self.config.local_epochs * math.ceil(len(own) / batch)
         start = (self.round - 1) * steps * batch
+        rng = generator(self.config.seed, f"augment {'server' if client is None else client}", self.round)
         for step in range(steps):
             rows = own[np.arange(start + step * batch, start + (step + 1) * batch) % len(own)]
             x, y = self.train[0][rows], self.train[1][rows]
-            if poisoned:
+            if self.augment is not None:
+                x = torch.from_numpy(self.augment.apply(x.numpy(), rng))
+            if client is not None and self._bad(client):
                 x, y = self.config.attack.poison(x, y, classes=self.classes, round=self.round)
             yield channels_last(x), y
 
@@ -175,10 +197,15 @@ class Simulation:
         self.model.vector[:] = moved
         self.state, self.report, self.reference = out.state, dict(out.report), sign(out.update)
 
+    def _combine_buffers(self, rows: list[int], weights: Float64s | None) -> None:
+        self.model.buffers = combined(self._buffers[rows], weights, before=self.model.buffers)
+
     def save(self, path: Path) -> None:
         """Everything that the next round depends on, in one file that is written atomically."""
         arrays, meta = checkpoint.pack(self.state, "state.")
         arrays |= {"model": self.model.vector, "reference": self.reference}
+        if self.model.buffer_layout.d:
+            arrays["buffers"] = self.model.buffers
         meta |= {"round": self.round, "report": self.report, "config": self.table, "data": self.data_checksum}
         checkpoint.write(path, arrays, meta)
 
@@ -186,6 +213,7 @@ class Simulation:
         arrays, meta = checkpoint.read(path)
         self.state = checkpoint.unpack(self.state, arrays, meta, "state.")
         self.model.vector[:] = arrays["model"]
+        self.model.buffers = arrays.get("buffers", self.model.buffers)
         self.reference = arrays["reference"]
         self.round, self.report = meta["round"], meta["report"]
 

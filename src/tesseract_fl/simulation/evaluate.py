@@ -19,10 +19,10 @@ class Quality:
 
 @torch.no_grad()
 def evaluate(clients: Clients, x: Tensor, y: Tensor, batch: int = 100) -> Quality:
-    """Mean loss and share of correct answers on a test set."""
+    """Mean loss and share of correct answers on a test set; of sequences, over all their positions."""
     loss = 0.0
     correct = 0
     for logits, labels in zip(clients.predict(x, batch), torch.split(y, batch), strict=True):
         loss += cross_entropy(logits, labels, reduction="sum").item()
         correct += int((logits.argmax(dim=1) == labels).sum())
-    return Quality(loss / len(y), correct / len(y))
+    return Quality(loss / y.numel(), correct / y.numel())

@@ -2,7 +2,7 @@
 
 - `stacked`: one pass over the stacked batches of several clients; for one local step, and layers that it knows.
 - `vmap`: torch's own; for clients with as many steps and batches of one shape. It pays off for small models.
-- `loop`: one client after the other, for everything.
+- `loop`: one client after the other, for everything, Adam included.
 
 They agree up to rounding. `auto` takes the fastest that can be had.
 """
@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
@@ -21,7 +22,7 @@ from torch.nn.functional import cross_entropy
 from tesseract_fl.models.vector import FlatModel
 from tesseract_fl.simulation.stacked import Stacked
 from tesseract_fl.simulation.vmapped import Vmapped, alike
-from tesseract_fl.types import ConfigError, Floats, Matrix
+from tesseract_fl.types import ConfigError, Float64s, Floats, Matrix
 
 Batch = tuple[Tensor, Tensor]
 Batches = Iterable[Batch]
@@ -40,18 +41,27 @@ class Clients:
     neither does the result.
     """
 
-    def __init__(self, model: FlatModel, threads: int | None = None, strategy: str = "auto") -> None:
+    def __init__(
+        self, model: FlatModel, threads: int | None = None, strategy: str = "auto", optimiser: str = "sgd"
+    ) -> None:
         count = threads or torch.get_num_threads()
         self.model = model
         self.strategy = strategy
-        self.players = [Player(model) for _ in range(count)]
+        self.optimiser = optimiser
+        self.players = [Player(model, optimiser) for _ in range(count)]
         self._ways: Sequence[str] = ()
         self._pool = ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,))
 
-    def updates(self, clients: Sequence[Batches], lr: float, out: Matrix) -> list[float]:
-        """Write u_i = w_i − w_global of every client into `out`; the mean training loss of each is returned."""
+    def updates(
+        self, clients: Sequence[Batches], lr: float, out: Matrix, buffers: Float64s | None = None
+    ) -> list[float]:
+        """Write u_i = w_i − w_global of every client into `out`; the mean training loss of each is returned.
+
+        `buffers` takes what else each client's model has learned (batch-norm statistics), one row each.
+        """
         if not clients:
             return []
+        learned = np.empty((len(clients), self.model.buffer_layout.d)) if buffers is None else buffers
         first = list(clients[0])
         clients = [first, *clients[1:]]
         for player in self.players:
@@ -59,7 +69,9 @@ class Clients:
         ways = self._ways = self._ways or self._choose(first[0])
         size = max(1, min(_PARAMETERS // self.model.layout.d, _SAMPLES // len(first[0][1])))
         groups = [slice(i, i + size) for i in range(0, len(clients), size)]
-        played = self._share(lambda player, group: player.play(clients[group], lr, out[group], ways), groups)
+        played = self._share(
+            lambda player, group: player.play(clients[group], lr, out[group], learned[group], ways), groups
+        )
         return [loss for losses in played for loss in losses]
 
     @torch.no_grad()
@@ -71,10 +83,20 @@ class Clients:
         if self.strategy in ("auto", "stacked") and self.players[0].can_stack(x[:1]):
             return self._share(Player.predict, parts)
         self.model.module.eval()
-        return [self.model.module(part) for part in parts]
+
+        @torch.no_grad()
+        def outputs(part: Tensor) -> Tensor:  # the threads share the global model, because none of them writes to it
+            found: Tensor = self.model.module(part)
+            return found
+
+        return list(self._pool.map(outputs, parts))
 
     def _choose(self, batch: Batch) -> Sequence[str]:
         """What to try for a group of clients, in this order."""
+        if self.optimiser != "sgd" and self.strategy in ("stacked", "vmap"):
+            raise ConfigError(f"gradients = {self.strategy!r} can't do {self.optimiser}; 'auto' finds another way")
+        if self.optimiser != "sgd":
+            return ("loop",)
         player = self.players[0]
         x, y = batch
         can_stack = player.can_stack(x) and y.dtype == torch.int64 and y.ndim == 1
@@ -105,14 +127,17 @@ class Clients:
 class Player:
     """What one thread plays with: a copy of the model, and the ways to use it."""
 
-    def __init__(self, model: FlatModel) -> None:
+    def __init__(self, model: FlatModel, optimiser: str) -> None:
         self.model = model.replica()
+        self.buffers = model.buffers
+        self.local_update = OPTIMISERS[optimiser]
         self.stacked = Stacked.of(self.model)
         self.vmapped = Vmapped(self.model)
 
     def begin(self, model: FlatModel) -> None:
         """Start from the global model."""
         self.model.vector[:] = model.vector
+        self.model.buffers = self.buffers = model.buffers
         self.model.module.train()
         if self.stacked:
             self.stacked.refresh()
@@ -120,17 +145,27 @@ class Player:
     def can_stack(self, x: Tensor) -> bool:
         return self.stacked is not None and self.stacked.works(x)
 
-    def play(self, clients: Sequence[Batches], lr: float, out: Matrix, ways: Sequence[str]) -> list[float]:
+    def play(
+        self, clients: Sequence[Batches], lr: float, out: Matrix, buffers: Float64s, ways: Sequence[str]
+    ) -> list[float]:
         """The updates of a few clients, in the first way that can do them."""
         steps = [list(batches) for batches in clients]
         for way in ways:
             if way == "stacked" and self.stacked and all(len(batches) == 1 for batches in steps):
                 return self.stacked.updates([batch for (batch,) in steps], lr, out)
             if way == "vmap" and alike(steps):
-                return self.vmapped.updates(steps, lr, out)
+                return self.vmapped.updates(steps, lr, out, buffers)
             if way == "loop":
-                return [local_update(self.model, batches, lr, row) for batches, row in zip(steps, out, strict=True)]
+                rows = zip(steps, out, buffers, strict=True)
+                return [self.alone(batches, lr, row, learned) for batches, row, learned in rows]
         raise ConfigError(f"gradients = {ways[0]!r} can't do these local steps; 'auto' finds another way")
+
+    def alone(self, batches: Batches, lr: float, out: Floats, buffers: Float64s) -> float:
+        """The update of one client, which starts from the global buffers and leaves its own in `buffers`."""
+        loss = self.local_update(self.model, batches, lr, out)
+        buffers[:] = self.model.buffers
+        self.model.buffers = self.buffers
+        return loss
 
     def predict(self, x: Tensor) -> Tensor:
         assert self.stacked
@@ -164,3 +199,27 @@ def local_update(model: FlatModel, batches: Batches, lr: float, out: Floats) -> 
     if start is not model.vector:
         model.vector[:] = start
     return sum(losses) / len(losses)
+
+
+def adam_update(model: FlatModel, batches: Batches, lr: float, out: Floats) -> float:
+    """One step of Adam per batch from the global model, which is as before when this returns.
+
+    Its moments start at zero for every client in every round: clients keep nothing from one round to the next, and
+    the server does not send them any. With one local step an update is −lr·g/(|g| + ε), nearly a sign.
+    """
+    start = model.vector.copy()
+    optimiser = torch.optim.Adam(model.parameters, lr=lr)
+    losses: list[float] = []
+    for x, y in batches:
+        optimiser.zero_grad()
+        loss = cross_entropy(model.module(x), y)
+        torch.autograd.backward(loss)
+        optimiser.step()
+        losses.append(loss.item())
+    optimiser.zero_grad()
+    np.subtract(model.vector, start, out=out)
+    model.vector[:] = start
+    return sum(losses) / len(losses)
+
+
+OPTIMISERS = {"sgd": local_update, "adam": adam_update}

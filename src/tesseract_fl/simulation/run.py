@@ -4,7 +4,7 @@ config.toml       the complete configuration; `tesseract-fl run` takes it again
 metrics.jsonl     one JSON line per round; two runs of one seed have the same bytes
 timings.jsonl     seconds per round: what no two runs agree on
 checkpoint.safetensors   model, rule state and round: where --resume goes on
-model.safetensors the final model by parameter name
+model.safetensors the final model: parameters and buffers by name
 summary.json      the end of it
 """
 
@@ -62,6 +62,7 @@ def run(
         "skipped": sum("skipped" in brief for brief in history),
         **_against(config, history),
         "parameters": simulation.model.layout.d,
+        "data": dataset.name,
         "data_sha256": dataset.checksum,
         "version": __version__,
     }
@@ -140,7 +141,7 @@ class Journal:
     def finish(self, summary: dict[str, Any]) -> None:
         model = self.simulation.model
         self.simulation.save(self.checkpoint)
-        write_atomically(self.directory / "model.safetensors", save(model.layout.unflatten(model.vector)))
+        write_atomically(self.directory / "model.safetensors", save(model.arrays()))
         write_atomically(self.directory / "summary.json", (json.dumps(summary, indent=2) + "\n").encode())
 
     def _check_same_config(self) -> None:
@@ -149,7 +150,8 @@ class Journal:
         if meta["data"] != self.simulation.data_checksum:
             raise CheckpointError(f"{self.directory} holds a run on other data; name its --data-dir again")
         wanted = self.simulation.table
-        changed = [key for key in wanted if key != "rounds" and stored.get(key) != wanted[key]]
+        free = "rounds" if self.simulation.config.schedule == "constant" else ""  # else the rate depends on them
+        changed = [key for key in {**stored, **wanted} if key != free and stored.get(key) != wanted.get(key)]
         if changed:
             raise CheckpointError(
                 f"{self.directory} holds a run with another {', '.join(changed)}; "

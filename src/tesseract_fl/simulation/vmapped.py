@@ -11,7 +11,7 @@ from torch.func import functional_call, grad_and_value, vmap
 from torch.nn.functional import cross_entropy
 
 from tesseract_fl.models.vector import FlatModel
-from tesseract_fl.types import Matrix
+from tesseract_fl.types import Float64s, Matrix
 
 Batch = tuple[Tensor, Tensor]
 
@@ -29,8 +29,11 @@ class Vmapped:
         parameters = {slot.name: vector[slot.columns].view(slot.shape) for slot in self.model.layout}
         return cross_entropy(functional_call(self.model.module, (parameters, buffers), (x,)), y)
 
-    def updates(self, clients: Sequence[Sequence[Batch]], lr: float, out: Matrix) -> list[float]:
-        """Write u_i = w_i − w_global after one step of SGD per batch into `out`; the mean loss of each is returned."""
+    def updates(self, clients: Sequence[Sequence[Batch]], lr: float, out: Matrix, learned: Float64s) -> list[float]:
+        """Write u_i = w_i − w_global after one step of SGD per batch into `out`; the mean loss of each is returned.
+
+        `learned` takes the buffers of each client's model, one row each.
+        """
         total = torch.zeros(len(clients))
         moved = torch.from_numpy(out).zero_()
         buffers = {name: buffer.expand(len(clients), *buffer.shape).clone() for name, buffer in self.buffers.items()}
@@ -39,6 +42,8 @@ class Vmapped:
             gradients, losses = self._gradients(self.start + moved, buffers, x, y)
             moved.sub_(gradients, alpha=lr)
             total += losses
+        for slot in self.model.buffer_layout:
+            learned[:, slot.columns] = buffers[slot.name].reshape(len(clients), -1).numpy()
         return [float(loss) for loss in total / len(clients[0])]
 
     def works(self, batch: Batch) -> bool:
