@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Generic, Self, TypeVar, final
+from typing import Any, ClassVar, Generic, Self, TypeVar, final
 
 import numpy as np
 
@@ -107,6 +107,8 @@ class Rule(ABC, Generic[S]):
 @dataclass(frozen=True, kw_only=True)
 class WeightingRule(Rule[S]):
     """A rule that is g = Σ w_i u_i, with weights from a statistic that is additive over blocks of columns."""
+
+    by_row: ClassVar[bool] = False  # a client's statistic needs its own row alone, so rows may come one by one
 
     @abstractmethod
     def statistic(self, updates: Updates, state: S) -> Float64s:

@@ -24,6 +24,8 @@ class FedSGD(WeightingRule[State]):
     McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized Data, 2017.
     """
 
+    by_row = True
+
     def init(self, d: int) -> State:
         return State()
 

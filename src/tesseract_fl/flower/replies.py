@@ -1,0 +1,110 @@
+"""What a reply holds: nothing in it is believed, and nothing in it can raise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, Message
+from numpy.lib import format as npy
+
+from tesseract_fl.flower.client import NONCE, RECORD
+from tesseract_fl.flower.grid import UNDECODABLE
+
+# What a client can't be blamed for: unknown, app not loaded, message or reply lost, node gone, invalid app, crash.
+ABSENT = {
+    0: "unknown",
+    1: "app_not_loaded",
+    3: "lost",
+    4: "lost",
+    5: "node_unavailable",
+    7: "invalid_app",
+    8: "crashed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why a reply brings no update. `kind` is a verdict: rejected, ignored or absent."""
+
+    kind: str
+    code: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """A reply that can be offered to the gate."""
+
+    arrays: Mapping[str, np.ndarray[Any, Any]]
+    samples: Any
+    metrics: Mapping[str, Any]
+
+
+def read(reply: Message, nonce: str, *, samples_key: str, nonce_required: bool, with_arrays: bool) -> Content | Fault:
+    """The arrays and numbers in a reply to a message that had this nonce, or why there are none."""
+    try:
+        if reply.has_error():
+            return _error(reply.error)
+        content = reply.content
+        bound = _unbound(content.config_records.get(RECORD), nonce, nonce_required)
+        if bound is not None:
+            return bound
+        if with_arrays and len(content.array_records) != 1:
+            return Fault("rejected", "wrong_records", f"{len(content.array_records)} array records, not one")
+        arrays = named_arrays(next(iter(content.array_records.values()))) if with_arrays else {}
+        numbers = {key: value for record in content.metric_records.values() for key, value in record.items()}
+        return Content(arrays, numbers.get(samples_key), numbers)
+    except Exception as error:  # whatever it is, it is this client's reply and not the round's end
+        return Fault("rejected", "undecodable", clean(f"{type(error).__name__}: {error}"))
+
+
+def _unbound(record: Any, nonce: str, required: bool) -> Fault | None:
+    """A reply that can't be bound to the message is not counted, and nobody is blamed: it may be a forgery."""
+    returned = None if record is None else record.get(NONCE)
+    if returned == nonce or (returned is None and not required):
+        return None
+    if returned is None:
+        return Fault(
+            "ignored", "no_nonce", "the reply does not return the nonce: ClientApp(mods=[tesseract_fl.flower.echo])"
+        )
+    return Fault("ignored", "wrong_nonce", "the reply returns another nonce than the message had")
+
+
+def _error(error: Any) -> Fault:
+    reason = clean(str(error.reason))
+    if error.code == UNDECODABLE:
+        return Fault("rejected", "undecodable", reason)
+    if error.code in ABSENT:
+        return Fault("absent", ABSENT[error.code], reason)
+    return Fault("rejected", "client_error", reason)
+
+
+def named_arrays(record: ArrayRecord) -> dict[str, np.ndarray[Any, Any]]:
+    return {str(name): as_numpy(array) for name, array in record.items()}
+
+
+def as_numpy(array: Array) -> np.ndarray[Any, Any]:
+    """What `array.numpy()` gives, without a copy, and without allocating whatever size a header claims."""
+    if array.stype != "numpy.ndarray":
+        raise TypeError(f"arrays must be sent as numpy.ndarray, got {array.stype!r}")
+    stream = BytesIO(array.data)
+    version = npy.read_magic(stream)
+    header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+    shape, fortran, dtype = header(stream)
+    if dtype.hasobject:
+        raise TypeError("arrays of objects are not accepted")
+    start, size = stream.tell(), math.prod(shape) * dtype.itemsize
+    if len(array.data) - start != size:
+        raise ValueError(f"{len(array.data) - start} bytes were sent for an array of {size}")
+    flat = np.frombuffer(array.data, dtype, offset=start) if size else np.empty(0, dtype)
+    return flat.reshape(shape, order="F" if fortran else "C")
+
+
+def clean(text: str) -> str:
+    """A client's own words, short and on one line, fit for a log."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)[:300]
