@@ -94,7 +94,8 @@ def client(train: Train, samples: Any = 10, **metrics: Any) -> Node:
         if message.metadata.message_type != "train":
             return Message(RecordDict({"metrics": MetricRecord({"num-examples": 10, "loss": 0.5})}), reply_to=message)
         arrays = named_arrays(message.content.array_records["arrays"])
-        return reply(message, train(arrays, int(str(message.content.config_records["config"]["server-round"])), samples, **metrics)
+        round = int(str(message.content.config_records["config"]["server-round"]))
+        return reply(message, train(arrays, round), samples, **metrics)
 
     return lambda message: [echo(message, context(), app)]
 

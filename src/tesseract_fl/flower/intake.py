@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+import numba
 import numpy as np
 
 from tesseract_fl.flower.model import Model
@@ -14,6 +16,17 @@ from tesseract_fl.kernels import squared_norms
 from tesseract_fl.types import ClientId, Float64s, Floats, Rejection, Updates
 
 Score = Callable[[Floats], Float64s]  # 1 × d → the statistic of that row
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """A single row is done before a second thread has woken up."""
+    threads = numba.get_num_threads()
+    numba.set_num_threads(1)
+    try:
+        yield
+    finally:
+        numba.set_num_threads(threads)
 
 
 class Intake:
@@ -36,7 +49,8 @@ class Intake:
 
     def offer(self, sent: Submission) -> Rejection | None:
         """Take one update in, or say why not."""
-        defect = self._defect(sent)
+        with one_thread():
+            defect = self._defect(sent)
         if defect is None:
             return None
         rejection = Rejection(sent.client, *defect)
