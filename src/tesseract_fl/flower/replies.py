@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from io import BytesIO
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Message
@@ -92,17 +93,29 @@ def as_numpy(array: Array) -> np.ndarray[Any, Any]:
     """What `array.numpy()` gives, without a copy, and without allocating whatever size a header claims."""
     if array.stype != "numpy.ndarray":
         raise TypeError(f"arrays must be sent as numpy.ndarray, got {array.stype!r}")
-    stream = BytesIO(array.data)
-    version = npy.read_magic(stream)
-    header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-    shape, fortran, dtype = header(stream)
-    if dtype.hasobject:
-        raise TypeError("arrays of objects are not accepted")
-    start, size = stream.tell(), math.prod(shape) * dtype.itemsize
+    start, shape, order, dtype = _header(_head(array.data))
+    size = math.prod(shape) * dtype.itemsize
     if len(array.data) - start != size:
         raise ValueError(f"{len(array.data) - start} bytes were sent for an array of {size}")
     flat = np.frombuffer(array.data, dtype, offset=start) if size else np.empty(0, dtype)
-    return flat.reshape(shape, order="F" if fortran else "C")
+    return flat.reshape(shape, order=order)
+
+
+def _head(data: bytes) -> bytes:
+    """Everything before the numbers; format 1.0 has two bytes for its length, later ones four."""
+    width = 2 if data[6:8] == b"\x01\x00" else 4
+    return data[: 8 + width + int.from_bytes(data[8 : 8 + width], "little")]
+
+
+@lru_cache(maxsize=4096)
+def _header(head: bytes) -> tuple[int, tuple[int, ...], Literal["C", "F"], np.dtype[Any]]:
+    """Where the numbers begin, and what they are. Kept: numpy compiles each header, and all clients' are alike."""
+    stream = BytesIO(head)
+    version = npy.read_magic(stream)
+    shape, fortran, dtype = (npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0)(stream)
+    if dtype.hasobject:
+        raise TypeError("arrays of objects are not accepted")
+    return stream.tell(), shape, "F" if fortran else "C", dtype
 
 
 def clean(text: str) -> str:
