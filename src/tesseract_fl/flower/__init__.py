@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tesseract_fl.flower.client import echo
+    from tesseract_fl.flower.redteam import RedTeam
     from tesseract_fl.flower.strategy import RobustStrategy
     from tesseract_fl.flower.weighing import Newcomers
 
-__all__ = ["Newcomers", "RobustStrategy", "echo"]
+__all__ = ["Newcomers", "RedTeam", "RobustStrategy", "echo"]
 
-_HOME = {"Newcomers": "weighing", "RobustStrategy": "strategy", "echo": "client"}
+_HOME = {"Newcomers": "weighing", "RedTeam": "redteam", "RobustStrategy": "strategy", "echo": "client"}
 
 
 def __getattr__(name: str) -> Any:
