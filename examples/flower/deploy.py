@@ -3,7 +3,7 @@
 python deploy.py --folder /tmp/federation --nodes 5 --armed 1 --attack sign_flip --rounds 5
 
 Makes keys and certificates, starts everything on loopback, plays the rounds, and ends it. The ledger stays in the
-folder: the same command with more rounds goes on from there, and `tesseract-fl ledger show /tmp/federation/ledger` reads it.
+folder: the same command with more rounds goes on from there.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +130,7 @@ def test_a_killed_serverapp_and_a_killed_supernode_go_on_from_the_ledger(deploym
     seen = 0
     for _ in range(2):
         run = deployment.run(config(deployment, rounds=6, nodes=4))
-        wait_until(lambda before=seen: round_of(deployment) > before, 150, "no round was committed")
+        wait_until(partial(_is_past, deployment, seen), 150, "no round was committed")
         _kill_serverapp(deployment)
         now = round_of(deployment)
         assert now > seen
@@ -145,6 +146,10 @@ def test_a_killed_serverapp_and_a_killed_supernode_go_on_from_the_ledger(deploym
     assert ledger is not None
     assert [entry.round for entry in ledger.entries()] == list(range(1, 7)), "none lost, none twice"
     assert len({v.client for v in ledger.verdicts()}) == 4, "the SuperNode that came back is who it was"
+
+
+def _is_past(deployment: Any, round: int) -> bool:
+    return round_of(deployment) > round
 
 
 def _kill_serverapp(deployment: Any) -> None:

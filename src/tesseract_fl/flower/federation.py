@@ -135,14 +135,15 @@ class Federation:
         try:
             updates, statistic, buffers = intake.close()
             updates = dataclasses.replace(updates, trusted=trusted)
-            out = hosted(self.rule, statistic, self._on_probation(updates)).aggregate(updates, self.state)
+            newcomers = self._on_probation(updates)
+            out = hosted(self.rule, statistic, newcomers).aggregate(updates, self.state)
             arrays = self._moved(out, buffers)
         except RoundSkipped as skipped:
             state = self._turned_away(intake.rejected, asked)
             judged = verdicts_of(None, None, intake.rejected, state, round)
             entry = Entry(round=round, outcome="skipped", detail=str(skipped), asked=asked, seconds=seconds)
             return self._commit(entry, [*judged, *others], self.model.arrays, state, ())
-        judged = verdicts_of(updates, out, intake.rejected, out.state, round)
+        judged = verdicts_of(updates, out, intake.rejected, out.state, round, newcomers)
         entry = Entry(round=round, outcome="aggregated", asked=asked, admitted=updates.n, seconds=seconds)
         return self._commit(entry, [*judged, *others], arrays, out.state, updates.ids)
 
@@ -153,9 +154,9 @@ class Federation:
         return arrays
 
     def _on_probation(self, updates: Updates) -> frozenset[ClientId]:
-        return frozenset(
-            client for client in updates.ids if self.newcomers.on_probation(client, self._passed.get(client, 0))
-        )
+        """Nobody, if all of them are new: then there is no median to hold them to."""
+        new = [client for client in updates.ids if self.newcomers.on_probation(self._passed.get(client, 0))]
+        return frozenset(new if len(new) < updates.n else ())
 
     def _turned_away(self, rejected: Sequence[Rejection], asked: int) -> Any:
         try:

@@ -69,7 +69,8 @@ class RedTeam:
         if self.pool is not None:
             self.pool.share(name, role, round, own)
         if role == "armed":
-            buffers = model.buffers.flatten(sent, out=np.empty(model.buffers.d, np.float64))
+            buffers = np.empty(model.buffers.d, np.float64)
+            model.buffers.flatten(sent, out=buffers)
             moved = model.moved(self._crafted(own, name, round), buffers)
             reply.content[key] = ArrayRecord({name: Array(array) for name, array in moved.items()})
 
@@ -87,7 +88,8 @@ class RedTeam:
         except ConfigError as impossible:  # too few are known yet
             _log.warning("not attacked in round %d: %s", round, impossible)
             return own
-        return crafted[sorted(armed).index(name)]
+        row: Floats = crafted[sorted(armed).index(name)]
+        return row
 
 
 class Pool:

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from tesseract_fl.reputation.records import Verdict
 from tesseract_fl.rules.base import State
 from tesseract_fl.types import Aggregate, ClientId, Rejection, Updates
 
+PROBATION = "on probation: it weighs no more than the median of those who have passed"
+
 
 def verdicts_of(
-    updates: Updates | None, out: Aggregate | None, rejected: Sequence[Rejection], state: Any, round: int
+    updates: Updates | None,
+    out: Aggregate | None,
+    rejected: Sequence[Rejection],
+    state: Any,
+    round: int,
+    newcomers: Collection[ClientId] = (),
 ) -> list[Verdict]:
     """One verdict per client: those who were admitted, then those who were turned away."""
-    admitted = [] if updates is None or out is None else _admitted(updates, out)
+    admitted = [] if updates is None or out is None else _admitted(updates, out, newcomers)
     known = reputation_in(state)
     return admitted + [
         Verdict(
@@ -30,7 +37,7 @@ def verdicts_of(
     ]
 
 
-def _admitted(updates: Updates, out: Aggregate) -> list[Verdict]:
+def _admitted(updates: Updates, out: Aggregate, newcomers: Collection[ClientId]) -> list[Verdict]:
     report = out.report
     nothing = [None] * updates.n
     scores, penalised = report.get("flip_score", nothing), report.get("penalised", nothing)
@@ -40,7 +47,11 @@ def _admitted(updates: Updates, out: Aggregate) -> list[Verdict]:
             round=updates.round,
             client=client,
             verdict={None: "admitted", True: "penalised", False: "rewarded"}[penalised[i]],
-            detail=_band(scores[i], report) if penalised[i] else "",
+            detail="; ".join(
+                filter(
+                    None, [_band(scores[i], report) if penalised[i] else "", PROBATION if client in newcomers else ""]
+                )
+            ),
             score=scores[i],
             weight=None if out.weights is None else float(out.weights[i]),
             reputation=reputation[i],

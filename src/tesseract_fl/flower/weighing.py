@@ -30,7 +30,7 @@ class Newcomers:
         if self.rounds < 1:
             raise ConfigError(f"newcomers: rounds must be at least 1, got {self.rounds}")
 
-    def on_probation(self, client: ClientId, passed: int) -> bool:
+    def on_probation(self, passed: int) -> bool:
         return self.policy == "probation" and passed < self.rounds
 
 
