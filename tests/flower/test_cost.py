@@ -26,10 +26,11 @@ def play(strategy, n, d):
     model = ArrayRecord({"w": Array(np.zeros(d, np.float32))})
     sent = strategy.configure_train(1, model, ConfigRecord(), grid)
     grid.push_messages(sent)
+    all_asked = strategy._round.asked
     rng = np.random.default_rng(0)
 
     def arriving():
-        for asked, message in zip(strategy._round.asked, sent):
+        for asked, message in zip(all_asked, sent):
             if message.metadata.dst_node_id == 3:
                 continue  # absent: rows must be moved up, in place
             arrays = ArrayRecord({"w": Array(rng.standard_normal(d, dtype=np.float32))})

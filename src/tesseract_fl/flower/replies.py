@@ -10,7 +10,7 @@ from io import BytesIO
 from typing import Any, Literal
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, Message
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
 from numpy.lib import format as npy
 
 from tesseract_fl.flower.client import NONCE, RECORD
@@ -51,14 +51,18 @@ def read(reply: Message, nonce: str, *, samples_key: str, nonce_required: bool, 
     try:
         if reply.has_error():
             return _error(reply.error)
-        content = reply.content
-        bound = _unbound(content.config_records.get(RECORD), nonce, nonce_required)
+        # Flower's own views (content.array_records) are part of a reference cycle: they would keep every reply alive
+        # until the garbage collector comes round.
+        content = dict(reply.content.items())
+        arrays_sent = [record for record in content.values() if isinstance(record, ArrayRecord)]
+        metrics_sent = [record for record in content.values() if isinstance(record, MetricRecord)]
+        bound = _unbound(content.get(RECORD), nonce, nonce_required)
         if bound is not None:
             return bound
-        if with_arrays and len(content.array_records) != 1:
-            return Fault("rejected", "wrong_records", f"{len(content.array_records)} array records, not one")
-        arrays = named_arrays(next(iter(content.array_records.values()))) if with_arrays else {}
-        numbers = {key: value for record in content.metric_records.values() for key, value in record.items()}
+        if with_arrays and len(arrays_sent) != 1:
+            return Fault("rejected", "wrong_records", f"{len(arrays_sent)} array records, not one")
+        arrays = named_arrays(arrays_sent[0]) if with_arrays else {}
+        numbers = {key: value for record in metrics_sent for key, value in record.items()}
         return Content(arrays, numbers.get(samples_key), numbers)
     except Exception as error:  # whatever it is, it is this client's reply and not the round's end
         return Fault("rejected", "undecodable", clean(f"{type(error).__name__}: {error}"))
@@ -66,7 +70,7 @@ def read(reply: Message, nonce: str, *, samples_key: str, nonce_required: bool, 
 
 def _unbound(record: Any, nonce: str, required: bool) -> Fault | None:
     """A reply that can't be bound to the message is not counted, and nobody is blamed: it may be a forgery."""
-    returned = None if record is None else record.get(NONCE)
+    returned = record.get(NONCE) if isinstance(record, ConfigRecord) else None
     if returned == nonce or (returned is None and not required):
         return None
     if returned is None:
