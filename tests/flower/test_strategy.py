@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -376,3 +378,30 @@ def test_the_nonce_can_be_optional_for_clients_without_the_mod() -> None:
     assert metrics["admitted"] == 6
     assert verdicts(ours, 1)["node:8"].code == "wrong_nonce"
     assert context().run_id == 1
+
+
+def test_metrics_for_prometheus_are_off_by_default_and_on_loopback() -> None:
+    assert strategy().exposition is None
+    ours = strategy(metrics_port=0)
+    exposition = ours.exposition
+    assert exposition is not None
+    try:
+        list(rounds(ours, FakeGrid({**everyone(5), 7: BAD["nan"][0]}), small_model(), 2))
+        with urllib.request.urlopen(f"http://127.0.0.1:{exposition.port}/metrics", timeout=5) as answer:
+            text = answer.read().decode()
+        assert "tesseract_round 2\n" in text
+        assert 'tesseract_verdicts_total{verdict="rejected",code="not_finite"} 2\n' in text
+        assert 'tesseract_rounds_total{outcome="aggregated"} 2\n' in text
+        assert text.count("tesseract_weight{client=") == 5
+        assert exposition._server.server_address[0] == "127.0.0.1"
+    finally:
+        exposition.close()
+
+
+def test_each_round_writes_a_line_of_json(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", logger="flwr"):
+        list(rounds(strategy(), FakeGrid({**everyone(5), 7: BAD["silent"][0]}), small_model(), 1))
+    lines = [json.loads(line) for line in caplog.messages if line.startswith("{")]
+    assert lines[0]["event"] == "round"
+    assert lines[0]["absent"] == 1
+    assert lines[0]["admitted"] == 5

@@ -148,6 +148,26 @@ def test_a_killed_serverapp_and_a_killed_supernode_go_on_from_the_ledger(deploym
     assert len({v.client for v in ledger.verdicts()}) == 4, "the SuperNode that came back is who it was"
 
 
+def test_a_killed_superlink_loses_no_round(deployment: Any) -> None:
+    """With its SuperLink a run may survive or end; either way the ledger goes on where it was, each round once."""
+    deployment.superlink()
+    for number in range(3):
+        deployment.supernode(number)
+    run = deployment.run(config(deployment, rounds=5, nodes=3))
+    wait_until(partial(_is_past, deployment, 0), 150, "no round was committed")
+    deployment.kill("superlink")
+    before = round_of(deployment)
+    assert 0 < before < 5
+    deployment.superlink()
+    status = deployment.wait(run, 150)
+    if status != "finished:completed":
+        assert_ends_well(deployment, deployment.run(config(deployment, rounds=5, nodes=3)), 240)
+    ledger = ledger_of(deployment)
+    assert ledger is not None
+    assert [entry.round for entry in ledger.entries()] == [1, 2, 3, 4, 5]
+    assert len({v.client for v in ledger.verdicts()}) == 3, "the nodes are who they were"
+
+
 def _is_past(deployment: Any, round: int) -> bool:
     return round_of(deployment) > round
 

@@ -13,6 +13,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, Met
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
+from tesseract_fl.flower.exposition import Exposition
 from tesseract_fl.flower.federation import Federation, Outcome
 from tesseract_fl.flower.grid import StreamingGrid
 from tesseract_fl.flower.identity import Directory, Identify
@@ -38,7 +39,8 @@ class RobustStrategy(Strategy):
     `rule`: any rule; `ledger`: a folder of the operator's, without which nothing outlasts the process.
     `identify(node)` names a client where the app knows better than its public key or node id. `trusted_fn(round,
     arrays)` returns the arrays that the server itself trained on clean data, for rules that need them. Client-reported
-    metrics are combined by their median. The other parameters are those of Flower's FedAvg.
+    metrics are combined by their median. `metrics_port`: a loopback port for Prometheus (0 takes a free one). The
+    other parameters are those of Flower's FedAvg.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class RobustStrategy(Strategy):
         arrayrecord_key: str = "arrays",
         configrecord_key: str = "config",
         poll_seconds: float | None = None,
+        metrics_port: int | None = None,
     ) -> None:
         rule = Tesseract(f=0.2) if rule is None else rule
         if rule.needs_trusted and trusted_fn is None:
@@ -82,6 +85,7 @@ class RobustStrategy(Strategy):
         self._trusted_fn = trusted_fn
         self._seed = seed
         self._poll_seconds = poll_seconds
+        self.exposition = None if metrics_port is None else Exposition(metrics_port)
         self._offset = 0  # rounds that were played by processes before this one
         self._opened = False
         self._round: Round | None = None
@@ -158,7 +162,7 @@ class RobustStrategy(Strategy):
         outcome = self.federation.conclude(
             current.intake, current.others, asked=len(current.asked), trusted=self._trusted(current.number)
         )
-        _log.info("%s", json.dumps(_line(outcome, time.perf_counter() - start)))
+        self._tell(outcome, time.perf_counter() - start)
         if outcome.arrays is not None:
             self._latest = record_of(outcome.arrays)
         metrics = medians((current.metrics[client] for client in outcome.admitted), self.weighted_by_key)
@@ -184,6 +188,11 @@ class RobustStrategy(Strategy):
         for reply in replies:
             current.take(reply)
         return medians(current.metrics.values(), self.weighted_by_key) if current.metrics else None
+
+    def _tell(self, outcome: Outcome, seconds: float) -> None:
+        _log.info("%s", json.dumps(_line(outcome, seconds)))
+        if self.exposition is not None:
+            self.exposition.update(outcome, seconds)
 
     def _round_number(self, server_round: int) -> int:
         expected = self.federation.round + 1
