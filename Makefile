@@ -6,7 +6,7 @@ READY  := .venv/.ready
 # Linux and Windows wheels on the public index carry CUDA; the CPU build has an index of its own.
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
-.PHONY: help install demo test lint format clean
+.PHONY: help install demo test system lint format clean
 
 help: ## show what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -29,7 +29,10 @@ demo: $(READY) ## train with and without attack and defence; a table and two pic
 	$(BIN)/tesseract-fl demo
 
 test: $(READY) ## run the tests
-	$(BIN)/pytest -n auto
+	$(BIN)/pytest -n auto -m 'not system'
+
+system: $(READY) ## run real Flower processes on loopback: TLS, node keys, faults, kills; about ten minutes
+	timeout 1200 $(BIN)/pytest tests/system -m system
 
 lint: $(READY) ## ruff and mypy
 	$(BIN)/ruff check .

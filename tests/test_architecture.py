@@ -23,7 +23,7 @@ LAYERS = [
     {"gate", "reputation"},
     {"rules"},
     {"attacks", "data", "distributed", "models"},
-    {"simulation"},
+    {"simulation", "flower"},
     {"experiments"},
     {"reports"},
     {"cli"},

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
+from safetensors.numpy import load, save
 
 from tesseract_fl.types import CheckpointError
 
@@ -31,10 +31,28 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def write(path: Path, arrays: Arrays, meta: Mapping[str, Any]) -> None:
+    write_atomically(path, encode(arrays, meta))
+
+
+def encode(arrays: Arrays, meta: Mapping[str, Any]) -> bytes:
+    """The bytes of a checkpoint; equal contents are equal bytes."""
     # One key only: safetensors writes several in any order, and equal states must be equal bytes.
     header = {_FORMAT: json.dumps(meta)}
     contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    write_atomically(path, save(contiguous, metadata=header))
+    return save(contiguous, metadata=header)
+
+
+def decode(content: bytes, source: str) -> tuple[Arrays, dict[str, Any]]:
+    """Undo `encode`; `source` says in error messages where the bytes came from."""
+    try:
+        length = int.from_bytes(content[:8], "little")
+        header = json.loads(content[8 : 8 + length]).get("__metadata__", {})
+        arrays: Arrays = load(content)
+        if _FORMAT not in header:
+            raise CheckpointError(f"{source} was not written by this version of tesseract-fl")
+        return arrays, json.loads(header[_FORMAT])
+    except (SafetensorError, ValueError, AttributeError) as error:
+        raise CheckpointError(f"{source} is damaged or not a checkpoint: {error}") from error
 
 
 def read(path: Path) -> tuple[Arrays, dict[str, Any]]:

@@ -9,7 +9,7 @@
 | `wrong_shape`     | another shape than the model's; nothing is ever broadcast                 |
 | `wrong_dtype`     | another dtype than the model's                                            |
 | `not_finite`      | NaN or infinite values                                                    |
-| `bad_samples`     | a sample count that is not a positive finite number                       |
+| `bad_samples`     | a sample count that is not a positive finite number, or above `max_samples` |
 | `norm_too_large`  | a norm above `max_norm_ratio` × the round's median norm                   |
 | `bad_id`          | a client id that is not a text                                            |
 | `duplicate_id`    | this client already has an update in this round: the first one counts     |
@@ -49,7 +49,8 @@ class Gate:
 
     `quorum`: fewer admitted updates than this skip the round. `max_norm_ratio`: the largest norm allowed,
     as a multiple of the round's median; None allows any. `max_sample_ratio`: a claimed sample count above
-    this multiple of the round's median is reduced to it; None believes any.
+    this multiple of the round's median is reduced to it; None believes any. `max_samples`: a client that claims
+    more than this is turned away.
 
     >>> good, bad = np.ones((1, 3), np.float32), np.full((1, 3), np.nan, np.float32)
     >>> updates = Gate().screen(np.concatenate([good, bad]), ["a", "b"], round=1)
@@ -60,6 +61,7 @@ class Gate:
     quorum: int = 1
     max_norm_ratio: float | None = None
     max_sample_ratio: float | None = None
+    max_samples: float | None = None
 
     def __post_init__(self) -> None:
         if self.quorum < 1:
@@ -68,6 +70,8 @@ class Gate:
             ratio = getattr(self, name)
             if ratio is not None and not 1 <= ratio < math.inf:
                 raise ConfigError(f"gate: {name} must be a finite number of at least 1, got {ratio}")
+        if self.max_samples is not None and not self.max_samples > 0:
+            raise ConfigError(f"gate: max_samples must be a positive number, got {self.max_samples}")
 
     def collect(
         self,
@@ -87,10 +91,10 @@ class Gate:
         samples: list[Any] = []
         rejected: list[Rejection] = []
         for submission in sent:
-            defect = _structural_defect(submission.arrays, layout)
+            defect = structural_defect(submission.arrays, layout)
             if defect is not None:
                 client = submission.client
-                rejected.append(Rejection(client if _is_id(client) else f"<{type(client).__name__}>", *defect))
+                rejected.append(Rejection(client if is_id(client) else f"<{type(client).__name__}>", *defect))
                 continue
             with np.errstate(invalid="ignore", over="ignore"):
                 row = layout.flatten(submission.arrays, out=matrix[len(ids)])
@@ -117,10 +121,10 @@ class Gate:
         admitted: set[ClientId] = set()
 
         def refuse(client: Any, defect: tuple[str, str]) -> None:
-            refused.append(Rejection(client if _is_id(client) else f"<{type(client).__name__}>", *defect))
+            refused.append(Rejection(client if is_id(client) else f"<{type(client).__name__}>", *defect))
 
         for i, client in enumerate(ids):
-            defect = _value_defect(client, squared[i], claims[i])
+            defect = self.value_defect(client, squared[i], claims[i])
             if defect is None and client in admitted:
                 defect = ("duplicate_id", "this client already has an update in this round")
             if defect is None:
@@ -128,36 +132,55 @@ class Gate:
                 admitted.add(client)
             else:
                 refuse(client, defect)
-        limit = self._norm_limit(squared[keep])  # one vote per client
+        limit = self.norm_limit(squared[keep])  # one vote per client
         for i, client in enumerate(ids):
             if keep[i] and math.sqrt(squared[i]) > limit:
                 keep[i] = False
                 admitted.remove(client)
                 size = math.sqrt(squared[i])
                 refuse(client, ("norm_too_large", f"norm {size:.3g}, the limit in this round was {limit:.3g}"))
-        if len(admitted) < self.quorum:
-            raise QuorumError(
-                f"round {round}: {len(admitted)} updates were admitted and {len(refused)} turned away "
-                f"({_counts(refused)}), but the quorum is {self.quorum}. The model is kept. "
-                "Ask more clients, or lower gate.quorum if this many are enough",
-                tuple(refused),
-            )
+        self.check_quorum(len(admitted), refused, round)
         in_file = mapping(matrix) is not None  # then rows are left out where they are read, not copied
         return Updates(
             matrix=matrix if in_file or keep.all() else matrix[keep],
             lens=(lambda block: block[keep]) if in_file and not keep.all() else None,
             ids=tuple(client for client, kept in zip(ids, keep, strict=True) if kept),
             round=round,
-            samples=self._sample_counts([claim for claim, kept in zip(claims, keep, strict=True) if kept]),
+            samples=self.sample_counts([claim for claim, kept in zip(claims, keep, strict=True) if kept]),
             rejected=tuple(refused),
         )
 
-    def _norm_limit(self, squared: np.ndarray[Any, np.dtype[np.float64]]) -> float:
+    def check_quorum(self, admitted: int, refused: Sequence[Rejection], round: int) -> None:
+        """Raise QuorumError if too few updates remain."""
+        if admitted < self.quorum:
+            raise QuorumError(
+                f"round {round}: {admitted} updates were admitted and {len(refused)} turned away "
+                f"({_counts(refused)}), but the quorum is {self.quorum}. The model is kept. "
+                "Ask more clients, or lower gate.quorum if this many are enough",
+                tuple(refused),
+            )
+
+    def value_defect(self, client: Any, squared: float, claim: Any) -> tuple[str, str] | None:
+        """What is wrong with an update's values, from its squared norm, or with what its client claims."""
+        if not is_id(client):
+            return "bad_id", "a client id must be a text that can be written as UTF-8"
+        if not math.isfinite(squared):
+            return "not_finite", "NaN or infinite values"
+        if claim is not None and not _is_count(claim):
+            shown = f" {claim!r}"[:50] if isinstance(claim, float | str) else ""
+            return "bad_samples", f"sample count{shown} of type {type(claim).__name__} is not a positive finite number"
+        if claim is not None and self.max_samples is not None and claim > self.max_samples:
+            return "bad_samples", f"sample count {float(claim):.3g} is above the limit of {self.max_samples:.3g}"
+        return None
+
+    def norm_limit(self, squared: np.ndarray[Any, np.dtype[np.float64]]) -> float:
+        """The largest norm that this round allows, from the squared norms of those who may vote."""
         if self.max_norm_ratio is None or squared.size == 0:
             return math.inf
         return float(np.median(np.sqrt(squared))) * self.max_norm_ratio
 
-    def _sample_counts(self, claims: list[Any]) -> np.ndarray[Any, np.dtype[np.float64]] | None:
+    def sample_counts(self, claims: list[Any]) -> np.ndarray[Any, np.dtype[np.float64]] | None:
+        """What the admitted clients count for; None if nobody claims anything."""
         made = [float(claim) for claim in claims if claim is not None]
         if not made:
             return None
@@ -168,7 +191,8 @@ class Gate:
         return counts
 
 
-def _structural_defect(arrays: Any, layout: Layout) -> tuple[str, str] | None:
+def structural_defect(arrays: Any, layout: Layout) -> tuple[str, str] | None:
+    """What is wrong with the names, dtypes and shapes of what was sent: a code and a sentence, None if nothing is."""
     if not isinstance(arrays, Mapping) or not arrays:
         return "empty", f"expected {len(layout.slots)} named arrays, got {type(arrays).__name__} without any"
     unknown = [str(name) for name in arrays if name not in {slot.name for slot in layout}]
@@ -187,18 +211,7 @@ def _structural_defect(arrays: Any, layout: Layout) -> tuple[str, str] | None:
     return None
 
 
-def _value_defect(client: Any, squared: float, claim: Any) -> tuple[str, str] | None:
-    if not _is_id(client):
-        return "bad_id", "a client id must be a text that can be written as UTF-8"
-    if not math.isfinite(squared):
-        return "not_finite", "NaN or infinite values"
-    if claim is not None and not _is_count(claim):
-        shown = f" {claim!r}"[:50] if isinstance(claim, float | str) else ""
-        return "bad_samples", f"sample count{shown} of type {type(claim).__name__} is not a positive finite number"
-    return None
-
-
-def _is_id(client: Any) -> bool:
+def is_id(client: Any) -> bool:
     try:
         return isinstance(client, str) and bool(client.encode() or True)
     except UnicodeEncodeError:

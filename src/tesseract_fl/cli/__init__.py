@@ -20,6 +20,7 @@ COMMANDS = {
     "sweep": "tesseract_fl.cli.sweep",
     "demo": "tesseract_fl.cli.demo",
     "list": "tesseract_fl.cli.list",
+    "ledger": "tesseract_fl.cli.ledger",
 }
 
 

@@ -82,6 +82,7 @@ class WeightingRule(Rule[S]):
     """A rule that is g = Σ w_i u_i, with weights from a statistic that is additive over blocks of columns."""
 
     looks: ClassVar[bool] = True  # whether the statistic looks at the updates at all
+    by_row: ClassVar[bool] = False  # a client's statistic needs its own row alone, so rows may come one by one
 
     @abstractmethod
     def statistic(self, updates: Updates, state: S) -> Float64s:

@@ -25,6 +25,7 @@ class FedSGD(WeightingRule[State]):
     """
 
     looks: ClassVar[bool] = False
+    by_row: ClassVar[bool] = True
 
     def init(self, d: int) -> State:
         return State()

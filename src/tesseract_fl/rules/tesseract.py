@@ -50,6 +50,8 @@ class Tesseract(WeightingRule[TesseractState]):
     attacks, 2021.
     """
 
+    by_row = True
+
     f: int | float
     decay: float = 0.99
 

@@ -1,0 +1,228 @@
+"""The lasting part of a strategy: model, rule state, round. It changes only with a commit to the ledger."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tesseract_fl import checkpoint
+from tesseract_fl.flower.intake import Intake, Score
+from tesseract_fl.flower.model import BUFFERS, Model, NamedArrays
+from tesseract_fl.flower.verdicts import verdicts_of
+from tesseract_fl.flower.weighing import Newcomers, hosted, policy_for
+from tesseract_fl.gate import Gate
+from tesseract_fl.reputation.ledger import Ledger, describe_layout
+from tesseract_fl.reputation.records import Entry, Verdict
+from tesseract_fl.rules.base import Rule, State, WeightingRule
+from tesseract_fl.types import (
+    Aggregate,
+    CheckpointError,
+    ClientId,
+    ConfigError,
+    Float64s,
+    Floats,
+    PreconditionError,
+    Rejection,
+    RoundSkipped,
+    Updates,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """A round that was committed."""
+
+    entry: Entry
+    arrays: NamedArrays | None  # None where the round was skipped
+    admitted: tuple[ClientId, ...] = ()
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many clients met with which verdict."""
+        verdicts = [verdict.verdict for verdict in self.entry.verdicts]
+        counted = {name: verdicts.count(name) for name in ("penalised", "rejected", "ignored", "absent")}
+        return {"asked": self.entry.asked, "admitted": self.entry.admitted} | counted
+
+
+class Federation:
+    """Aggregates rounds by a rule and remembers everything that the next round depends on."""
+
+    model: Model
+    state: Any
+    ledger: Ledger
+
+    def __init__(
+        self,
+        rule: Rule[Any],
+        *,
+        gate: Gate,
+        directory: Path | None = None,
+        newcomers: Newcomers | None = None,
+        buffers: Sequence[str] = BUFFERS,
+    ) -> None:
+        self.rule = rule
+        self.gate = gate
+        self.directory = directory
+        self.newcomers = policy_for(rule, newcomers)
+        self.buffers = tuple(buffers)
+        self.round = 0
+        self.banned: set[ClientId] = set()
+        self._last_action = 0
+        self._passed: dict[ClientId, int] = {}
+        self._matrix: Floats = np.empty((0, 0), np.float32)
+
+    def open(self, arrays: NamedArrays) -> None:
+        """Go on where the ledger ends; if it is new, start with these arrays."""
+        self.model = Model.of(arrays, self.buffers)
+        about = {
+            "rule": repr(self.rule),
+            "model": describe_layout(self.model.signature),
+            "buffers": ", ".join(slot.name for slot in self.model.buffers) or "none",
+        }
+        self.ledger = Ledger.open(self.directory, about)
+        self.state = self.rule.init(self.model.parameters.d)
+        if self.ledger.round:
+            self._restore()
+
+    def rebase(self, arrays: NamedArrays) -> None:
+        """Go on from other values of the same model: what the next clients are sent."""
+        model = Model.of(arrays, self.buffers)
+        if model.signature != self.model.signature:
+            raise ConfigError("these arrays have other names, shapes or dtypes than the model that the ledger holds")
+        self.model = model
+
+    def begin(self) -> None:
+        """Before a round: heed what operators decided since the last one."""
+        for action in self.ledger.actions():
+            if action.action == "ban":
+                self.banned.add(action.client)
+            else:
+                self.banned.discard(action.client)
+                if action.id > self._last_action:
+                    self.state = without(self.state, action.client)
+            self._last_action = max(self._last_action, action.id)
+
+    def intake(self, clients: Sequence[ClientId]) -> Intake:
+        """Where the replies of these clients go. The matrix is the one of the last round, if it is large enough."""
+        n, d = len(clients), self.model.parameters.d
+        if self._matrix.shape[0] < n or self._matrix.shape[1] != d:
+            self._matrix = np.empty((0, 0), np.float32)  # give the old one back first
+            self._matrix = np.empty((n, d), np.float32)
+        return Intake(self.gate, self.model, clients, self.round + 1, self._score(), self._matrix[:n])
+
+    def _score(self) -> Score | None:
+        rule, state, round = self.rule, self.state, self.round + 1
+        if not isinstance(rule, WeightingRule) or not rule.by_row:
+            return None
+        return lambda row: rule.statistic(Updates(matrix=row, ids=("",), round=round), state)
+
+    def conclude(
+        self,
+        intake: Intake,
+        others: Sequence[Verdict],
+        *,
+        asked: int,
+        trusted: Floats | None = None,
+        seconds: float = 0.0,
+    ) -> Outcome:
+        """Aggregate what was taken in and commit the round; `others` sent nothing that could be taken in."""
+        round = self.round + 1
+        try:
+            updates, statistic, buffers = intake.close()
+            updates = dataclasses.replace(updates, trusted=trusted)
+            newcomers = self._on_probation(updates)
+            out = hosted(self.rule, statistic, newcomers).aggregate(updates, self.state)
+            arrays = self._moved(out, buffers)
+        except RoundSkipped as skipped:
+            state = self._turned_away(intake.rejected, asked)
+            judged = verdicts_of(None, None, intake.rejected, state, round)
+            entry = Entry(round=round, outcome="skipped", detail=str(skipped), asked=asked, seconds=seconds)
+            return self._commit(entry, [*judged, *others], self.model.arrays, state, ())
+        judged = verdicts_of(updates, out, intake.rejected, out.state, round, newcomers)
+        entry = Entry(round=round, outcome="aggregated", asked=asked, admitted=updates.n, seconds=seconds)
+        return self._commit(entry, [*judged, *others], arrays, out.state, updates.ids)
+
+    def _moved(self, out: Aggregate, buffers: Float64s) -> dict[str, np.ndarray[Any, Any]]:
+        arrays = self.model.moved(out.update, combined(buffers, out.weights))
+        if not all(np.isfinite(array).all() for array in arrays.values()):
+            raise RoundSkipped(f"round {self.round + 1}: the update would make the model infinite; it is kept")
+        return arrays
+
+    def _on_probation(self, updates: Updates) -> frozenset[ClientId]:
+        """Nobody, if all of them are new: then there is no median to hold them to."""
+        new = [client for client in updates.ids if self.newcomers.on_probation(self._passed.get(client, 0))]
+        return frozenset(new if len(new) < updates.n else ())
+
+    def _turned_away(self, rejected: Sequence[Rejection], asked: int) -> Any:
+        try:
+            self.rule.check(asked)
+        except PreconditionError:  # what a penalty would be is not defined for so few
+            return self.state
+        return self.rule.turned_away(rejected, asked, self.state) if rejected else self.state
+
+    def _commit(
+        self,
+        entry: Entry,
+        verdicts: Sequence[Verdict],
+        arrays: NamedArrays,
+        state: Any,
+        admitted: tuple[ClientId, ...],
+    ) -> Outcome:
+        entry = dataclasses.replace(entry, verdicts=tuple(verdicts))
+        if self.ledger.lasting:
+            self.ledger.commit(entry, *self._packed(arrays, state))
+        else:
+            self.ledger.commit(entry)
+        self.round, self.state = entry.round, state
+        aggregated = entry.outcome == "aggregated"
+        if aggregated:
+            self.model = dataclasses.replace(self.model, arrays=arrays)
+        for verdict in verdicts:
+            if verdict.verdict in ("rewarded", "admitted"):
+                self._passed[verdict.client] = self._passed.get(verdict.client, 0) + 1
+        return Outcome(entry=entry, arrays=arrays if aggregated else None, admitted=admitted)
+
+    def _packed(self, arrays: NamedArrays, state: Any) -> tuple[checkpoint.Arrays, dict[str, Any]]:
+        packed, meta = checkpoint.pack(state, "state.")
+        packed |= {f"model/{name}": array for name, array in arrays.items()}
+        in_order = {
+            key: dict(sorted(value.items())) if isinstance(value, Mapping) else value for key, value in meta.items()
+        }
+        return packed, {**in_order, "arrays": list(arrays), "last_action": self._last_action}
+
+    def _restore(self) -> None:
+        stored, meta = self.ledger.load()
+        try:
+            arrays = {name: stored[f"model/{name}"] for name in meta["arrays"]}
+            self._last_action = meta["last_action"]
+        except KeyError as missing:
+            raise CheckpointError(f"the snapshot in {self.ledger.source} lacks {missing}: it is damaged") from missing
+        self.state = checkpoint.unpack(self.state, stored, meta, "state.")
+        self.model = dataclasses.replace(self.model, arrays=arrays)
+        self.round = self.ledger.round
+        self._passed = self.ledger.passed()
+
+
+def combined(buffers: Float64s, weights: Float64s | None) -> Float64s:
+    """Σ w_i b_i with the weights of the updates; where a rule has none, the median of each."""
+    if weights is None or not weights.sum() > 0:
+        return np.asarray(np.median(buffers, axis=0), np.float64)
+    mean: Float64s = (weights / weights.sum()) @ buffers
+    return mean
+
+
+def without(state: Any, client: ClientId) -> Any:
+    """A rule's state that has never seen this client."""
+    changed: dict[str, Any] = {}
+    for field in dataclasses.fields(state):
+        value = getattr(state, field.name)
+        if isinstance(value, State):
+            changed[field.name] = without(value, client)
+        elif isinstance(value, Mapping) and client in value:
+            changed[field.name] = {key: item for key, item in value.items() if key != client}
+    return dataclasses.replace(state, **changed)
