@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +84,7 @@ def kill_and_go_on(folder: Path) -> None:
         assert os.waitpid(child, os.WNOHANG) == (0, 0), "it ended before it could be killed"
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-        now = Ledger.existing(folder).round
+        now = _round(folder)
         assert now > last, "a committed round was lost"
         last = now
     print("killed 10 times, last at round", last)
@@ -100,13 +101,17 @@ def _forked(folder: Path) -> int:
 
 def _wait_for_a_round(folder: Path, last: int, child: int) -> None:
     """Until the child has committed something new."""
-    while True:
-        try:
-            if Ledger.existing(folder).round > last:
-                return
-        except CheckpointError:  # it is just being made
-            pass
+    while _round(folder) <= last:
+        assert os.waitpid(child, os.WNOHANG) == (0, 0), "it ended without having committed a round"
         time.sleep(0.002)
+
+
+def _round(folder: Path) -> int:
+    try:
+        with closing(Ledger.existing(folder)) as ledger:
+            return ledger.round
+    except CheckpointError:  # it is just being made
+        return 0
 
 
 def test_a_state_of_another_model_or_rule_is_refused(tmp_path: Path) -> None:
