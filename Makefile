@@ -6,7 +6,7 @@ READY  := .venv/.ready
 # Linux and Windows wheels on the public index carry CUDA; the CPU build has an index of its own.
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
-.PHONY: help install demo test system lint format clean
+.PHONY: help install demo bench test system lint format clean
 
 help: ## show what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -33,6 +33,10 @@ test: $(READY) ## run the tests
 
 system: $(READY) ## run real Flower processes on loopback: TLS, node keys, faults, kills; about ten minutes
 	timeout 1200 $(BIN)/pytest tests/system -m system
+
+bench: $(READY) ## time and memory, side by side with byzfl, Flower and the usual loop; about ten minutes, on a quiet machine
+	$(BIN)/python benchmarks/rules.py --curves --json benchmarks/rules.json --plot benchmarks/rules.png
+	$(BIN)/python benchmarks/round.py --json benchmarks/round.json
 
 lint: $(READY) ## ruff and mypy
 	$(BIN)/ruff check .
