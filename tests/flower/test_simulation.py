@@ -143,7 +143,7 @@ def test_two_armed_of_ten(tmp_path: Path) -> None:
     assert found["fedavg full_trim"] < found["ours full_trim"] - 0.1
     for attack in ("full_trim", "full_krum"):
         assert found[f"fedavg {attack}"] < plain - 0.03, "the attack hurts the plain mean"
-        assert found[f"ours {attack}"] > ours - 0.06, "and not ours"  # node ids, and so ties, differ from run to run
+        assert found[f"ours {attack}"] > ours - 0.06, "and not ours"  # among 10 clients a few carry most of the weight
         _check_rounds(out / attack, found[f"weights {attack}"])
 
 

@@ -244,3 +244,10 @@ def test_fedsgd_weighs_by_samples() -> None:
     assert out.update.tolist() == [2.0]
     huge = updates([[1.0], [4.0]], samples=np.array([1e308, 1e308]))
     assert FedSGD().aggregate(huge, FedSGD().init(1)).update.tolist() == [2.5]
+
+
+def test_where_the_rule_is_not_defined_nobody_is_rewarded_for_being_turned_away() -> None:
+    rule = Tesseract(f=3)
+    for n in (4, 5, 6):
+        assert rule.turned_away([Rejection("bad", "not_finite", "-")], n, rule.init(1)).reputation == {}
+    assert rule.turned_away([Rejection("bad", "not_finite", "-")], 7, rule.init(1)).reputation["bad"] < 0

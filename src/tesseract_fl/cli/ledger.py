@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,6 +34,8 @@ def command() -> None:
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def show(run: Path, as_json: bool) -> None:
     """List the clients, the most suspicious first, and since when they are."""
+    import dataclasses
+
     from tesseract_fl.reputation.suspects import standings
 
     ledger = _opened(run)

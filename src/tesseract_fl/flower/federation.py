@@ -26,7 +26,6 @@ from tesseract_fl.types import (
     ConfigError,
     Float64s,
     Floats,
-    PreconditionError,
     Rejection,
     RoundSkipped,
     Updates,
@@ -159,10 +158,6 @@ class Federation:
         return frozenset(new if len(new) < updates.n else ())
 
     def _turned_away(self, rejected: Sequence[Rejection], asked: int) -> Any:
-        try:
-            self.rule.check(asked)
-        except PreconditionError:  # what a penalty would be is not defined for so few
-            return self.state
         return self.rule.turned_away(rejected, asked, self.state) if rejected else self.state
 
     def _commit(

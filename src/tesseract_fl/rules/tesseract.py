@@ -158,7 +158,12 @@ def _spread(weights: Float64s | None, keep: Bools) -> Float64s | None:
 
 
 def penalised(known: score.Reputation, rejected: Sequence[Rejection], f: int, n: int, decay: float) -> score.Reputation:
-    """Reputations after a round of n clients that was skipped: only those who were turned away lose."""
+    """Reputations after a round of n clients that was skipped: only those who were turned away lose.
+
+    For 2f ≥ n the rule is not defined, and what it would call a penalty is none: then nothing changes.
+    """
+    if 2 * f >= n:
+        return known
     nobody = Cohort(ids=(), round=0, rejected=tuple(rejected))
     return score.judge(known, nobody, np.zeros(0, np.bool_), f=f, decay=decay, n=n)
 
