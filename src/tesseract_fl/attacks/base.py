@@ -110,7 +110,7 @@ class View:
     @cached_property
     def direction(self) -> npt.NDArray[np.int8]:
         """s_j = sign(Σ_i u_ij) over the known honest updates: where an honest round would go."""
-        return kernels.sign(self.columns.mean)
+        return kernels.sign(kernels.weighted_sum(np.ones(len(self.known)), self.known))
 
     def rows(self, row: Matrix) -> Matrix:
         """The same row from every malicious client."""
