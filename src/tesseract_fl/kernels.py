@@ -61,16 +61,28 @@ def concatenate(parts: Sequence[Matrix]) -> Matrix:
     return torch.cat(list(parts))
 
 
+@njit(inline="always")
+def _against(u: Any, s: Any) -> Any:
+    """u where its sign is not s, else 0. An exact zero has no energy either way, so the product's sign decides."""
+    zero = np.float32(0)
+    return np.float64(zero if u * s > zero else u)
+
+
 @njit(parallel=True, fastmath=_SIMD, cache=True)
 def _flip_scores(U: Any, s: Any, out: Any) -> None:
+    """Four rows at a time, for each sign that is loaded; the last row stands in where there are no four."""
     n, d = U.shape
-    for i in prange(n):
-        energy = 0.0
+    for group in prange((n + 3) // 4):
+        a = 4 * group
+        b, c, e = min(a + 1, n - 1), min(a + 2, n - 1), min(a + 3, n - 1)
+        ua, ub, uc, ue = U[a], U[b], U[c], U[e]
+        energy_a = energy_b = energy_c = energy_e = 0.0
         for j in range(d):
-            u = np.float64(U[i, j])
-            sign = np.int8(u > 0) - np.int8(u < 0)
-            energy += u * u if sign != s[j] else 0.0
-        out[i] = energy
+            energy_a += _against(ua[j], s[j]) ** 2
+            energy_b += _against(ub[j], s[j]) ** 2
+            energy_c += _against(uc[j], s[j]) ** 2
+            energy_e += _against(ue[j], s[j]) ** 2
+        out[a], out[b], out[c], out[e] = energy_a, energy_b, energy_c, energy_e
 
 
 def flip_scores(U: Matrix, s: npt.NDArray[np.int8]) -> Float64s:
@@ -81,7 +93,7 @@ def flip_scores(U: Matrix, s: npt.NDArray[np.int8]) -> Float64s:
         flipped = torch.sign(U) != torch.as_tensor(s, device=U.device)
         return _float64s((U.double().square() * flipped).sum(dim=1))
     out = np.empty(U.shape[0], np.float64)
-    _flip_scores(host(U), s, out)
+    _flip_scores(host(U), s.astype(np.float32), out)
     return out
 
 
@@ -129,17 +141,39 @@ def squared_norms(U: Matrix) -> Float64s:
 
 
 @njit(parallel=True, fastmath=_SIMD, cache=True)
-def _weighted_sum(w: Any, U: Any, out: Any) -> None:
+def _squared_distances_from(U: Any, v: Any, out: Any) -> None:
     n, d = U.shape
-    blocks = (d + _COLUMNS - 1) // _COLUMNS
-    for b in prange(blocks):
+    for i in prange(n):
+        total = 0.0
+        for j in range(d):
+            difference = np.float64(U[i, j]) - np.float64(v[j])
+            total += difference * difference
+        out[i] = total
+
+
+def squared_distances_from(v: Matrix, U: Matrix) -> Float64s:
+    """‖u_i − v‖² for every row."""
+    if not on_cpu(U):
+        return _float64s((U.double() - v.double()).square().sum(dim=1))
+    out = np.empty(U.shape[0], np.float64)
+    _squared_distances_from(host(U), host(v), out)
+    return out
+
+
+@njit(parallel=True, fastmath={"contract"}, cache=True)
+def _weighted_sum(w: Any, rows: Any, U: Any, out: Any) -> None:
+    """Row after row, four for each time that a sum is loaded and stored."""
+    d = U.shape[1]
+    for b in prange((d + _COLUMNS - 1) // _COLUMNS):
         start = b * _COLUMNS
         stop = min(start + _COLUMNS, d)
         total = np.zeros(stop - start, np.float64)
-        for i in range(n):
-            if w[i] != 0.0:
-                for j in range(start, stop):
-                    total[j - start] += w[i] * U[i, j]
+        for k in range(0, len(rows), 4):
+            w0, w1, w2, w3 = w[k], w[k + 1], w[k + 2], w[k + 3]
+            u0, u1 = U[rows[k], start:stop], U[rows[k + 1], start:stop]
+            u2, u3 = U[rows[k + 2], start:stop], U[rows[k + 3], start:stop]
+            for j in range(stop - start):
+                total[j] = (((total[j] + w0 * u0[j]) + w1 * u1[j]) + w2 * u2[j]) + w3 * u3[j]
         out[start:stop] = total
 
 
@@ -151,7 +185,10 @@ def weighted_sum(w: Float64s, U: Matrix) -> Matrix:
         return (torch.as_tensor(w, device=U.device) @ U.double()).to(U.dtype)
     array = host(U)
     out = np.empty(array.shape[1], array.dtype)
-    _weighted_sum(w, array, out)
+    rows = np.flatnonzero(w)
+    missing = -len(rows) % 4
+    weights = np.concatenate([w[rows], np.zeros(missing)])
+    _weighted_sum(weights, np.concatenate([rows, np.repeat(rows[-1:], missing)]), array, out)
     return like(out, U)
 
 
@@ -192,7 +229,7 @@ def _add_products(X: Any, a: Any, b: Any, G: Any) -> None:
 
 
 @njit(parallel=True, fastmath=_SIMD, cache=True)
-def _gram(U: Any, extra: Any, z: Any, parts: Any) -> None:
+def _gram(U: Any, z: Any, parts: Any) -> None:
     """The lower triangle of a Gram matrix, each part of the columns by itself; without z, centred on the mean."""
     n, d = U.shape
     size = parts.shape[1]
@@ -211,9 +248,7 @@ def _gram(U: Any, extra: Any, z: Any, parts: Any) -> None:
             centre /= n
             if len(z):
                 centre[:width] = z[start : start + width]
-            for i in range(len(extra)):
-                X[n + i, :width] = extra[i, start : start + width]
-            for i in range(n + len(extra)):
+            for i in range(n):
                 for j in range(width):
                     X[i, j] -= centre[j]
                 X[i, width:] = 0.0
@@ -222,18 +257,17 @@ def _gram(U: Any, extra: Any, z: Any, parts: Any) -> None:
                     _add_products(X, a, b, G)
 
 
-def gram(U: Matrix, *, centre: str | None = "robust", extra: Matrix | None = None) -> Float64s:
+def gram(U: Matrix, *, centre: str | None = "robust") -> Float64s:
     """⟨u_i − z, u_l − z⟩ for all pairs of rows, in blocks of columns, formed in float64.
 
     Distances do not depend on z, but without one they cancel. "mean" takes the mean of each column, which is cheap
     but follows a single enormous row, and then the others' differences cancel again; "median" does not. "robust"
-    takes the mean and looks whether anything was lost, and only then the median. None takes z = 0. `extra` is one
-    more row, the last.
+    takes the mean and looks whether anything was lost, and only then the median. None takes z = 0.
     """
     if centre == "robust":
-        total = gram(U, centre="mean", extra=extra)
-        return total if _well_centred(total) else gram(U, centre="median", extra=extra)
-    return (_host_gram if on_cpu(U) else _device_gram)(U, extra, centre)
+        total = gram(U, centre="mean")
+        return total if _well_centred(total) else gram(U, centre="median")
+    return (_host_gram if on_cpu(U) else _device_gram)(U, centre)
 
 
 def _well_centred(gram: Float64s) -> bool:
@@ -242,30 +276,25 @@ def _well_centred(gram: Float64s) -> bool:
     return bool((typical >= 1e-6 * np.diagonal(gram)).all())
 
 
-def _host_gram(U: Matrix, extra: Matrix | None, centre: str | None) -> Float64s:
+def _host_gram(U: Matrix, centre: str | None) -> Float64s:
     array = host(U)
     n, d = array.shape
-    more = np.zeros((0, d), array.dtype) if extra is None else host(extra)[None]
     z = np.zeros(d) if centre is None else np.zeros(0) if centre == "mean" else host(median(U)).astype(np.float64)
-    rows = n + len(more)
-    size = -(-rows // 4) * 4
+    size = -(-n // 4) * 4
     parts = np.zeros((min(_PARTS, max(1, d // size)), size, size), np.float64)
-    _gram(array, more, z, parts)
-    lower = np.tril(parts.sum(axis=0)[:rows, :rows])
+    _gram(array, z, parts)
+    lower = np.tril(parts.sum(axis=0)[:n, :n])
     full: Float64s = lower + np.tril(lower, -1).T
     return full
 
 
-def _device_gram(U: Matrix, extra: Matrix | None, centre: str | None) -> Float64s:
-    import torch
+def _device_gram(U: Matrix, centre: str | None) -> Float64s:
 
     total = 0
     for start in range(0, max(U.shape[1], 1), GRAM_COLUMNS):
         block = slice(start, start + GRAM_COLUMNS)
         X = U[:, block].double()
         z = 0.0 if centre is None else X.mean(dim=0) if centre == "mean" else median(U[:, block]).double()
-        if extra is not None:
-            X = torch.cat([X, extra[block][None].double()])
         X = X - z
         total = total + X @ X.T
     return _float64s(total)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from tesseract_fl import kernels
-from tesseract_fl.rules.base import State, WeightingRule
-from tesseract_fl.rules.geometric_median import distances_to_mixture
-from tesseract_fl.types import Cohort, ConfigError, Float64s, Floats, Matrix, Updates
+from tesseract_fl.rules.base import Rule
+from tesseract_fl.rules.plan import Plan, State, Verdict
+from tesseract_fl.types import Cohort, ConfigError, Float64s, Floats, Matrix, PreconditionError, Updates
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,7 +21,7 @@ class CentredClippingState(State):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CentredClipping(WeightingRule[CentredClippingState]):
+class CentredClipping(Rule[CentredClippingState]):
     """From the last global update, the mean of the differences clipped to radius τ, `iterations` times.
 
     v ← v + (1/n) Σ (u_i − v) · min(1, τ/‖u_i − v‖),  starting from the last global update
@@ -48,29 +48,28 @@ class CentredClipping(WeightingRule[CentredClippingState]):
     def init(self, d: int) -> CentredClippingState:
         return CentredClippingState(centre=np.zeros(d, np.float32))
 
-    def statistic(self, updates: Updates, state: CentredClippingState) -> Float64s:
-        """The Gram matrix of the updates and, as the last row, the centre: all that the iteration needs."""
-        return kernels.gram(updates.matrix, extra=kernels.like(state.centre, updates.matrix))
-
-    def weigh(
-        self, statistic: Float64s, cohort: Cohort, state: CentredClippingState
-    ) -> tuple[Float64s, CentredClippingState, dict[str, Any]]:
+    def plan(self, cohort: Cohort, state: CentredClippingState) -> Plan[CentredClippingState]:
         n = cohort.n
         weights = np.zeros(n + 1)
         weights[n] = 1.0  # the centre itself
         for _ in range(self.iterations):
-            distances = np.sqrt(distances_to_mixture(statistic, weights)[:n])
+            distances = np.sqrt((yield partial(self._squared_distances, weights)))
+            if not np.isfinite(distances).all():
+                raise PreconditionError(kernels.NOT_FINITE)
             clip = self.tau / np.maximum(distances, self.tau)
             weights = weights * (1 - clip.sum() / n)
             weights[:n] += clip / n
-        return weights, state, {"clipped": (clip < 1).tolist()}
 
-    def combine(self, weights: Float64s, updates: Updates, state: CentredClippingState) -> Matrix:
+        def finish(updates: Updates, state: CentredClippingState) -> tuple[Matrix, CentredClippingState]:
+            update = self._mixture(weights, updates, state)
+            return update, CentredClippingState(centre=kernels.host(update))
+
+        return Verdict(finish, weights[:n], {"clipped": (clip < 1).tolist()})
+
+    def _squared_distances(self, weights: Float64s, updates: Updates, state: CentredClippingState) -> Float64s:
+        return kernels.squared_distances_from(self._mixture(weights, updates, state), updates.matrix)
+
+    def _mixture(self, weights: Float64s, updates: Updates, state: CentredClippingState) -> Matrix:
+        """v, as a mixture of the updates and the last centre: n + 1 numbers, however many columns there are."""
         centre = kernels.like(state.centre, updates.matrix)
         return kernels.weighted_sum(weights[:-1], updates.matrix) + float(weights[-1]) * centre
-
-    def finish(self, state: CentredClippingState, updates: Updates, update: Matrix) -> CentredClippingState:
-        return replace(state, centre=kernels.host(update))
-
-    def contributions(self, weights: Float64s) -> Float64s:
-        return weights[:-1]
