@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from tesseract_fl.models.gru import Gru, Outputs, Transposed
 from tesseract_fl.models.small import Dnn, Logistic, Mlp
 from tesseract_fl.models.vector import FlatModel
 from tesseract_fl.simulation.evaluate import evaluate
 from tesseract_fl.simulation.gradients import Clients, channels_last
+from tesseract_fl.simulation.pooled import Pooled
 from tesseract_fl.simulation.stacked import Stacked
 from tesseract_fl.types import ConfigError, Matrix
 
@@ -131,7 +133,7 @@ def exact(model: FlatModel, clients: Sequence[Client]) -> tuple[np.ndarray[Any, 
         found = []
         for x, y in batches:
             optimiser.zero_grad()
-            loss = cross_entropy(module(x.double()), y)
+            loss = cross_entropy(module(x.double() if x.is_floating_point() else x), y)
             torch.autograd.backward(loss)
             optimiser.step()
             found.append(loss.item())
@@ -196,24 +198,85 @@ def test_clients_may_take_different_numbers_of_steps() -> None:
             played(model, clients, strategy)
 
 
+@pytest.mark.filterwarnings("ignore:Using padding='same'")
 @settings(max_examples=30)
 @given(
     channels=st.integers(1, 5),
     size=st.tuples(st.integers(10, 15), st.integers(10, 15)),
     filters=st.tuples(st.integers(1, 35), st.integers(1, 35)),
-    kernels=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    kernels=st.tuples(st.integers(1, 4), st.integers(1, 3)),
+    paddings=st.tuples(*[st.sampled_from([0, 1, (2, 0), (0, 3), "same", "valid"])] * 2),
     batch=st.integers(1, 5),
 )
 def test_pooled_convolutions_of_any_size(
-    channels: int, size: tuple[int, int], filters: tuple[int, int], kernels: tuple[int, int], batch: int
+    channels: int,
+    size: tuple[int, int],
+    filters: tuple[int, int],
+    kernels: tuple[int, int],
+    paddings: tuple[Any, Any],
+    batch: int,
 ) -> None:
     torch.manual_seed(0)
     module = convolutional(
-        nn.Conv2d(channels, filters[0], kernels[0]), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Conv2d(filters[0], filters[1], kernels[1]), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(channels, filters[0], kernels[0], padding=paddings[0]), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(filters[0], filters[1], kernels[1], padding=paddings[1]), nn.ReLU(), nn.MaxPool2d(2),
     )  # fmt: skip
     module(torch.zeros(1, channels, *size))
-    assert_right(FlatModel(module), draw((channels, *size), [batch, 2]), "stacked")
+    model = FlatModel(module)
+    stacked = Stacked.of(model)
+    assert stacked
+    assert isinstance(stacked.stages[0], Pooled)
+    assert_right(model, draw((channels, *size), [batch, 2]), "stacked")
+
+
+SEQUENCES: dict[str, Callable[[], nn.Module]] = {
+    "gru": lambda: Gru(width=5).build((9,), 4),
+    "one layer, another width": lambda: nn.Sequential(
+        nn.Embedding(4, 3), Outputs(3, 6, batch_first=True), nn.Linear(6, 4), Transposed()
+    ),
+    "gru of numbers": lambda: nn.Sequential(
+        nn.Embedding(4, 3), nn.Tanh(), Outputs(3, 6, batch_first=True), nn.Linear(6, 4), Transposed()
+    ),
+    "no recurrence": lambda: nn.Sequential(nn.Embedding(4, 5), nn.Linear(5, 4), Transposed()),
+    "one label per sequence": lambda: nn.Sequential(nn.Embedding(4, 5), nn.Flatten(), nn.Linear(45, 4)),
+}
+
+
+@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
+@pytest.mark.parametrize("name", SEQUENCES)
+def test_sequences_of_symbols_in_one_pass(name: str, optimiser: str) -> None:
+    torch.manual_seed(3)
+    model = FlatModel(SEQUENCES[name]())
+    rng = torch.Generator().manual_seed(5)
+
+    def client(size: int) -> Client:
+        text = torch.randint(0, 4, (size, 10), generator=rng)
+        return [(text[:, :-1], text[:, 0] if name == "one label per sequence" else text[:, 1:])]
+
+    clients = [client(size) for size in (3, 3, 1, 8, 2, 60)]
+    if optimiser == "sgd":
+        assert_right(model, clients, "stacked")
+    outs = [np.full((len(clients), model.layout.d), np.nan, np.float32) for _ in range(3)]
+    for strategy, out in zip(("auto", "stacked", "loop"), outs, strict=True):
+        Clients(model, strategy=strategy, optimiser=optimiser).updates(clients, LR, out)
+    np.testing.assert_array_equal(outs[0], outs[1])
+    np.testing.assert_allclose(outs[1], outs[2], rtol=1e-3, atol=1e-3 * LR)  # a gradient of about 1e-8 is all rounding
+    x = clients[-1][0][0]
+    torch.testing.assert_close(torch.cat(Clients(model).predict(x, 7)), model.module(x).detach())
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.Embedding(4, 3, padding_idx=0),
+        nn.Embedding(4, 3, max_norm=1.0),
+        nn.Sequential(nn.Embedding(4, 3), Outputs(3, 3)),
+        nn.Sequential(nn.Embedding(4, 3), Outputs(3, 3, batch_first=True, bias=False)),
+        nn.Sequential(nn.Embedding(4, 3), Outputs(3, 3, num_layers=2, batch_first=True, dropout=0.5)),
+    ],
+)
+def test_sequence_layers_with_other_options_are_not_stacked(layer: nn.Module) -> None:
+    assert Stacked.of(FlatModel(nn.Sequential(layer, nn.Linear(3, 4), Transposed()))) is None
 
 
 def test_of_equal_positions_in_a_window_the_first_wins() -> None:
@@ -282,12 +345,13 @@ def test_a_model_that_draws_random_numbers_goes_through_the_loop() -> None:
     assert Clients(model)._choose(draw((3,), [4], classes=2)[0][0]) == ("loop",)
 
 
-def test_outputs_and_inputs_that_stages_do_not_take_go_through_the_loop() -> None:
+def test_samples_may_have_several_positions() -> None:
     model = FlatModel(nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Flatten(), nn.Linear(10, 4)))  # 2 × 3 inputs
     assert_right(model, draw((2, 3), [4, 4]), "auto")
     pixels = FlatModel(nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.MaxPool2d(2)))  # a class for every pixel
     x = torch.randn(2, 1, 6, 6, generator=torch.Generator().manual_seed(0))
     assert_right(pixels, [[(x, torch.arange(8).view(2, 2, 2) % 4)]], "auto")
+    assert Clients(pixels)._choose((x, torch.zeros(2, dtype=torch.int64))) == ("loop",)  # torch says what is wrong
     for each, inputs in ((model, torch.ones(3, 2, 3)), (pixels, x)):
         torch.testing.assert_close(torch.cat(Clients(each).predict(inputs, 2)), each.module(inputs).detach())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass
 
 from torch import Tensor, nn
@@ -23,19 +24,33 @@ class Gru(Model):
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         if len(shape) != 1:
             raise ConfigError(f"gru takes sequences of symbols, this data has inputs of shape {shape}")
-        return _Characters(classes, self.width)
+        return nn.Sequential(
+            OrderedDict(
+                embedding=Symbols(classes, self.width),
+                gru=Outputs(self.width, self.width, num_layers=2, batch_first=True),
+                out=nn.Linear(self.width, classes),
+                scores=Transposed(),
+            )
+        )
 
 
-class _Characters(nn.Module):
-    def __init__(self, symbols: int, width: int) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(symbols, width)
-        self.gru = nn.GRU(width, width, num_layers=2, batch_first=True)
-        self.out = nn.Linear(width, symbols)
-
+class Symbols(nn.Embedding):
     def forward(self, x: Tensor) -> Tensor:
-        """Scores, batch × symbols × positions: where cross-entropy looks for the classes."""
         if x.is_floating_point():
             raise ConfigError("gru takes sequences of symbols, as those of shakespeare; this data has numbers")
-        scores: Tensor = self.out(self.gru(self.embedding(x))[0])
-        return scores.transpose(1, 2)
+        return super().forward(x)
+
+
+class Outputs(nn.GRU):
+    """The outputs of the last layer at every position, without the last state of the others."""
+
+    def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
+        outputs: Tensor = super().forward(x)[0]
+        return outputs
+
+
+class Transposed(nn.Module):
+    """Scores as batch × symbols × positions: where cross-entropy looks for the classes."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.transpose(1, 2)

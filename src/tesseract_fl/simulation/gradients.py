@@ -1,8 +1,9 @@
 """What honest clients compute: their updates, written row by row into one matrix. The one place that chooses how.
 
-- `stacked`: one pass over the stacked batches of several clients; for one local step, and layers that it knows.
+- `stacked`: one pass over the stacked batches of several clients; for one local step (Adam's too: it starts without
+  moments, so that its first step is a function of the gradient), and layers that it knows.
 - `vmap`: torch's own; for clients with as many steps and batches of one shape. It pays off for small models.
-- `loop`: one client after the other, for everything, Adam included.
+- `loop`: one client after the other, for everything.
 
 They agree up to rounding. `auto` takes the fastest that can be had.
 """
@@ -12,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from numba import njit
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
@@ -93,19 +95,17 @@ class Clients:
 
     def _choose(self, batch: Batch) -> Sequence[str]:
         """What to try for a group of clients, in this order."""
-        if self.optimiser != "sgd" and self.strategy in ("stacked", "vmap"):
-            raise ConfigError(f"gradients = {self.strategy!r} can't do {self.optimiser}; 'auto' finds another way")
-        if self.optimiser != "sgd":
-            return ("loop",)
+        if self.optimiser != "sgd" and self.strategy == "vmap":
+            raise ConfigError(f"gradients = 'vmap' can't do {self.optimiser}; 'auto' finds another way")
         player = self.players[0]
-        x, y = batch
-        can_stack = player.can_stack(x) and y.dtype == torch.int64 and y.ndim == 1
+        can_stack = player.can_stack(*batch)
         if self.strategy == "stacked" and not can_stack:
             raise ConfigError("gradients = 'stacked' does not know every layer of this model; 'auto' finds another way")
         if self.strategy != "auto":
             return (self.strategy,)
         stacked = ("stacked",) if can_stack else ()
-        vmap = ("vmap",) if self.model.layout.d <= _VMAP_PARAMETERS and player.vmapped.works(batch) else ()
+        small = self.optimiser == "sgd" and self.model.layout.d <= _VMAP_PARAMETERS
+        vmap = ("vmap",) if small and player.vmapped.works(batch) else ()
         return (*stacked, *vmap, "loop")
 
     def _share(self, work: Callable[[Player, Part], Result], parts: Iterable[Part]) -> list[Result]:
@@ -130,7 +130,7 @@ class Player:
     def __init__(self, model: FlatModel, optimiser: str) -> None:
         self.model = model.replica()
         self.buffers = model.buffers
-        self.local_update = OPTIMISERS[optimiser]
+        self.optimiser = optimiser
         self.stacked = Stacked.of(self.model)
         self.vmapped = Vmapped(self.model)
 
@@ -142,8 +142,8 @@ class Player:
         if self.stacked:
             self.stacked.refresh()
 
-    def can_stack(self, x: Tensor) -> bool:
-        return self.stacked is not None and self.stacked.works(x)
+    def can_stack(self, x: Tensor, y: Tensor | None = None) -> bool:
+        return self.stacked is not None and self.stacked.works(x, y)
 
     def play(
         self, clients: Sequence[Batches], lr: float, out: Matrix, buffers: Float64s, ways: Sequence[str]
@@ -152,7 +152,12 @@ class Player:
         steps = [list(batches) for batches in clients]
         for way in ways:
             if way == "stacked" and self.stacked and all(len(batches) == 1 for batches in steps):
-                return self.stacked.updates([batch for (batch,) in steps], lr, out)
+                own = [batch for (batch,) in steps]
+                if self.optimiser == "sgd":
+                    return self.stacked.updates(own, lr, out)
+                losses = self.stacked.updates(own, 1.0, out)
+                _first_adam_step(out, lr)
+                return losses
             if way == "vmap" and alike(steps):
                 return self.vmapped.updates(steps, lr, out, buffers)
             if way == "loop":
@@ -162,7 +167,7 @@ class Player:
 
     def alone(self, batches: Batches, lr: float, out: Floats, buffers: Float64s) -> float:
         """The update of one client, which starts from the global buffers and leaves its own in `buffers`."""
-        loss = self.local_update(self.model, batches, lr, out)
+        loss = OPTIMISERS[self.optimiser](self.model, batches, lr, out)
         buffers[:] = self.model.buffers
         self.model.buffers = self.buffers
         return loss
@@ -220,6 +225,14 @@ def adam_update(model: FlatModel, batches: Batches, lr: float, out: Floats) -> f
     np.subtract(model.vector, start, out=out)
     model.vector[:] = start
     return sum(losses) / len(losses)
+
+
+@njit(nogil=True, cache=True)
+def _first_adam_step(descent: Any, lr: float) -> None:
+    """Make −g the update of one step of Adam whose moments start at zero, in place: −lr·g/(|g| + ε)."""
+    for row in descent:
+        for j in range(len(row)):
+            row[j] = lr * row[j] / (abs(row[j]) + 1e-8)
 
 
 OPTIMISERS = {"sgd": local_update, "adam": adam_update}

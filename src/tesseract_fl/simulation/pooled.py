@@ -25,7 +25,7 @@ def fits(conv: nn.Module, relu: nn.Module, pool: nn.Module) -> bool:
         and type(relu) is nn.ReLU
         and type(pool) is nn.MaxPool2d
         and _pair(conv.stride) == _pair(conv.dilation) == (1, 1)
-        and conv.padding in (0, (0, 0), "valid")
+        and conv.padding_mode == "zeros"
         and conv.groups == 1
         and _pair(pool.kernel_size) == _pair(pool.stride) == (2, 2)
         and _pair(pool.padding) == (0, 0)
@@ -82,6 +82,7 @@ class Block(Weighted):
         super().__init__(module, slots)
         self.filters, self.channels, *kernel = self.weight.shape
         self.kernel = kernel[0], kernel[1]
+        self.margins = _margins(module)
         self.lanes = -(-self.filters // LANES) * LANES
         self.pitch: int | None = None  # none: the first block, which takes images as they are
 
@@ -106,6 +107,7 @@ class Block(Weighted):
             self.w_back: Floats = padded.flatten(2).numpy()
 
     def forward(self, x: Floats) -> Floats:  # type: ignore[override]
+        x = self._with_margins(x)
         b, h, w, c = x.shape
         shape = b, (h - self.kernel[0] + 1) // 2, (w - self.kernel[1] + 1) // 2, self.lanes
         if min(shape) < 1:
@@ -141,7 +143,29 @@ class Block(Weighted):
         convolution.backward(self.x, g, self.tags, starts, self.w_back, dw, dx)
         true = dw.reshape(len(out), self.filters, *self.kernel, -1)[..., : self.channels]
         out[:] = true.transpose(0, 1, 4, 2, 3)
-        return dx
+        return np.ascontiguousarray(self._within_margins(dx))
+
+    def _with_margins(self, x: Floats) -> Floats:
+        """Images with zeros around them, so that the kernels need not know of borders."""
+        (top, bottom), (left, right) = self.margins
+        if not (top or bottom or left or right):
+            return x
+        b, h, w, c = x.shape
+        padded: Floats = self.scratch("x", b, h + top + bottom, w + left + right, c).zero_().numpy()
+        self._within_margins(padded)[:] = x
+        return padded
+
+    def _within_margins(self, x: Floats) -> Floats:
+        (top, bottom), (left, right) = self.margins
+        return x[:, top : x.shape[1] - bottom, left : x.shape[2] - right]
+
+
+def _margins(conv: nn.Conv2d) -> list[tuple[int, int]]:
+    """Zeros before and after the images' rows and columns; of an odd number, torch has one more after."""
+    if conv.padding == "same":
+        return [((k - 1) // 2, k // 2) for k in conv.kernel_size]
+    height, width = (0, 0) if isinstance(conv.padding, str) else conv.padding
+    return [(height, height), (width, width)]
 
 
 @cache

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, zip_longest
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,10 @@ import torch
 from numba import njit
 from torch import Tensor, nn
 
+from tesseract_fl.models.gru import Outputs, Transposed
 from tesseract_fl.models.vector import FlatModel
 from tesseract_fl.simulation import pooled
+from tesseract_fl.simulation.sequences import ClassesFirst, Embedding, Recurrent
 from tesseract_fl.simulation.stages import Convolution, Flatten, Linear, Plain, Relu, Slots, Stage
 from tesseract_fl.types import Matrix
 
@@ -32,6 +34,7 @@ class Stacked:
         self.stages = stages
         self.first = next(i for i, stage in enumerate(stages) if stage.parameters)
         stages[self.first].leads = True
+        self.takes_symbols = isinstance(stages[0], Embedding | Recurrent)
         self.refresh()
 
     @classmethod
@@ -61,21 +64,25 @@ class Stacked:
         """Write u_i = −lr·g_i of one batch per client into the rows of `out`; the loss of each is returned."""
         starts = np.array(list(accumulate((len(y) for _, y in batches), initial=0)))
         x, y = (torch.cat(part) if len(part) > 1 else part[0] for part in zip(*batches, strict=True))
-        logits = self.predict(x)
-        g = torch.empty_like(logits)
+        logits = self.predict(x).movedim(1, -1)  # samples (× positions) × classes
+        g = torch.empty_like(logits, memory_format=torch.contiguous_format)
         losses = np.empty(len(batches))
-        _loss(logits.numpy(), y.numpy(), starts, -lr, g.numpy(), losses)
+        positions = y[0].numel()
+        guesses, errors = logits.reshape(-1, g.shape[-1]), g.view(-1, g.shape[-1])
+        _loss(guesses.numpy(), y.flatten().numpy(), starts * positions, -lr, errors.numpy(), losses)
+        g = g.movedim(-1, 1)
         rows = torch.from_numpy(out)
         for stage in reversed(self.stages[self.first :]):
             g = stage.backward(g, starts, rows)
         return [float(loss) for loss in losses]
 
-    def works(self, x: Tensor) -> bool:
-        """Whether inputs of this kind go through the stages and come out as one row of numbers each."""
-        if x.dtype != torch.float32:
+    def works(self, x: Tensor, y: Tensor | None = None) -> bool:
+        """Whether inputs of this kind go through the stages and come out as one row of numbers for each label."""
+        if x.dtype != (torch.int64 if self.takes_symbols else torch.float32):
             return False
         try:
-            return self.predict(x).ndim == 2
+            shape = self.predict(x).shape
+            return len(shape) > 1 if y is None else y.dtype == torch.int64 and y.shape == shape[:1] + shape[2:]
         except (RuntimeError, ValueError, IndexError):  # a user's own mistake is reported by the module itself, later
             return False
 
@@ -83,6 +90,7 @@ class Stacked:
 @njit(nogil=True, cache=True)
 def _loss(logits: Any, y: Any, starts: Any, scale: Any, g: Any, losses: Any) -> None:
     """L_i, the mean cross-entropy of client i, and g = scale · ∂L/∂logits = scale · (softmax − one-hot) / samples."""
+    odds = np.empty(logits.shape[1], np.float64)
     for i in range(len(losses)):
         share = 1 / (starts[i + 1] - starts[i])
         losses[i] = 0.0
@@ -92,10 +100,11 @@ def _loss(logits: Any, y: Any, starts: Any, scale: Any, g: Any, losses: Any) -> 
             top = np.float64(logits[b].max())
             total = 0.0
             for j in range(logits.shape[1]):
-                total += np.exp(logits[b, j] - top)
+                odds[j] = np.exp(logits[b, j] - top)
+                total += odds[j]
             losses[i] += share * (np.log(total) + top - logits[b, y[b]])
             for j in range(logits.shape[1]):
-                g[b, j] = scale * share * (np.exp(logits[b, j] - top) / total - (j == y[b]))
+                g[b, j] = scale * share * (odds[j] / total - (j == y[b]))
 
 
 def _layers(module: nn.Module) -> Iterator[nn.Module]:
@@ -113,7 +122,8 @@ def _stages(layers: list[nn.Module], slots: Slots) -> list[Stage] | None:
         start += 3
     if start:
         stages.append(pooled.Pooled([layer for layer in layers[:start:3] if isinstance(layer, nn.Conv2d)], slots))
-    for layer in layers[start:]:
+    symbols: nn.Embedding | None = None  # that the next layer looks up itself
+    for layer, following in zip_longest(layers[start:], layers[start + 1 :]):
         if type(layer) is nn.Linear:
             stages.append(Linear(layer, slots))
         elif type(layer) is nn.Conv2d and layer.padding_mode == "zeros" and not isinstance(layer.padding, str):
@@ -122,6 +132,17 @@ def _stages(layers: list[nn.Module], slots: Slots) -> list[Stage] | None:
             stages.append(Relu())
         elif type(layer) is nn.Flatten and (layer.start_dim, layer.end_dim) == (1, -1):
             stages.append(Flatten())
+        elif isinstance(layer, nn.Embedding) and Embedding.fits(layer):
+            if type(following) is Outputs:
+                symbols = layer
+            else:
+                stages.append(Embedding(layer, slots))
+        elif type(layer) is Outputs and Recurrent.fits(layer):
+            stages.append(Recurrent(layer, 0, slots, symbols))
+            stages += [Recurrent(layer, number, slots) for number in range(1, layer.num_layers)]
+            symbols = None
+        elif type(layer) is Transposed:
+            stages.append(ClassesFirst())
         elif type(layer) in PLAIN:
             stages.append(Plain(layer))
         else:

@@ -77,24 +77,31 @@ class Weighted(Stage):
 
 
 class Linear(Weighted):
-    """y = x·Wᵀ + b, so that ∂W = gᵀ·x, ∂b = Σ g and ∂x = g·W."""
+    """y = x·Wᵀ + b, so that ∂W = gᵀ·x, ∂b = Σ g and ∂x = g·W; for every position of a sample, if it has several."""
 
     def forward(self, x: Tensor) -> Tensor:
         self.x = x
-        out = self.scratch("y", len(x), len(self.weight))
+        flat = x.flatten(0, -2)
+        out = self.scratch("y", len(flat), len(self.weight))
         if self.bias is None:
-            return torch.mm(x, self.weight.t(), out=out)
-        return torch.addmm(self.bias, x, self.weight.t(), out=out)
+            torch.mm(flat, self.weight.t(), out=out)
+        else:
+            torch.addmm(self.bias, flat, self.weight.t(), out=out)
+        return out.view(*x.shape[:-1], -1)
 
     def backward(self, g: Tensor, starts: Starts, rows: Tensor) -> Tensor:
         for first, last in _runs(starts):
             weight, *bias = self.targets(rows[first:last])
             own = slice(starts[first], starts[last])
-            outer = g[own].view(last - first, -1, g.shape[1])  # clients × samples × outputs
-            torch.bmm(outer.transpose(1, 2), self.x[own].view(*outer.shape[:2], -1), out=weight)
+            outer = g[own].reshape(last - first, -1, g.shape[-1])  # clients × samples and positions × outputs
+            torch.bmm(outer.transpose(1, 2), self.x[own].reshape(*outer.shape[:2], -1), out=weight)
             for target in bias:
                 torch.sum(outer, dim=1, out=target)
-        return g if self.leads else torch.mm(g, self.weight, out=self.scratch("dx", *self.x.shape))
+        if self.leads:
+            return g
+        dx = self.scratch("dx", *self.x.shape)
+        torch.mm(g.flatten(0, -2), self.weight, out=dx.flatten(0, -2))
+        return dx
 
 
 def _runs(starts: Starts) -> Iterator[tuple[int, int]]:
