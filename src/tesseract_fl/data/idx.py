@@ -142,7 +142,9 @@ class IdxImages(Reader):
 
 def pixels(images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
     """n × 1 × height × width, from 0 to 1."""
-    return images[:, None].astype(np.float32) / np.float32(255)
+    scaled = images[:, None].astype(np.float32)
+    scaled /= 255
+    return scaled
 
 
 def parse_idx(content: bytes, name: str) -> npt.NDArray[np.uint8]:
