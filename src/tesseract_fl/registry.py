@@ -36,6 +36,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "nnm": "tesseract_fl.rules.transforms:NearestNeighbourMixing",
         "bucketing": "tesseract_fl.rules.transforms:Bucketing",
         "norm_clipping": "tesseract_fl.rules.transforms:NormClipping",
+        "camp_mean": "tesseract_fl.rules.camp:CampMean",
     },
     "attacks": {
         "none": "tesseract_fl.attacks.base:NoAttack",

@@ -72,6 +72,7 @@ PROMISES: dict[str, Promise] = {
     ),
     "bucketing": Promise(None, rotation=False, smallest_n=9, settings={"inner": {"name": "trimmed_mean"}}),
     "norm_clipping": Promise(lambda U, _: oracles.norm_clipped_mean(U), translation=False),
+    "camp_mean": Promise(lambda U, _: oracles.mean_row(U[2:]), robust=False, smallest_n=3),
 }  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import os
 import signal
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from tesseract_fl.distributed.driver import Shards, ask, gather, gather_update, 
 from tesseract_fl.distributed.driver import aggregate as aggregate_sharded
 from tesseract_fl.distributed.intake import Intake
 from tesseract_fl.distributed.ray import RayShards
+from tesseract_fl.experiments.store import Store
+from tesseract_fl.experiments.sweep import cells, run_cells
 from tesseract_fl.rules.base import Rule
 from tesseract_fl.types import PreconditionError, ShardError, Updates
 from tests.conformance.contract import RULES
@@ -148,3 +151,16 @@ def test_a_worker_that_does_not_answer_is_an_error_too(shards: RayShards) -> Non
     finally:
         shards.timeout = 120
         os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_the_cells_of_a_grid_run_as_tasks_and_come_back_to_the_store(tmp_path: Path) -> None:
+    settings = {"data": "breast_cancer", "model": "logistic", "clients": 12, "malicious": 3, "rounds": 3, "batch": 8}
+    grid = cells({"base": settings, "grid": {"rule": ["fedsgd", "krum"]}})
+    there = {cell.labels["rule"]: home for cell, home, _ in run_cells(grid, Store(tmp_path / "a"), ray="auto")}
+    here = {cell.labels["rule"]: home for cell, home, _ in run_cells(grid, Store(tmp_path / "b"))}
+    assert set(there) == {"fedsgd", "krum"}
+    for rule, home in there.items():
+        for name in ("metrics.jsonl", "model.safetensors", "summary.json", "config.toml"):
+            assert (home / name).read_bytes() == (here[rule] / name).read_bytes()
+    assert len(list(run_cells(grid, Store(tmp_path / "a"), only_stored=True))) == 2

@@ -33,7 +33,7 @@ def test_presets_are_the_paper_s_table(name: str) -> None:
 @pytest.mark.parametrize("name", PAPER)
 def test_the_cpu_scale_is_the_same_problem_but_smaller(name: str) -> None:
     paper, small = (Config.from_table(settings_of(name, scale)) for scale in ("paper", "cpu"))
-    assert set(CPU) == set(PAPER)
+    assert set(PAPER) <= set(CPU)
     assert small.rounds <= paper.rounds
     for same in ("clients", "malicious", "lr", "data", "partition", "schedule", "optimiser"):
         assert getattr(small, same) == getattr(paper, same)

@@ -18,6 +18,7 @@ from click.testing import CliRunner
 from tesseract_fl.cli.sweep import command
 from tesseract_fl.experiments.store import Store
 from tesseract_fl.experiments.sweep import cells, label, run_cells
+from tesseract_fl.reports import grids
 from tesseract_fl.simulation.config import Config
 from tesseract_fl.types import ConfigError, DataError
 
@@ -163,3 +164,29 @@ def test_the_command_writes_tables(tmp_path: Path) -> None:
     assert [row["attack"] for row in rows] == ["none", "sleeper+full_trim(until=5)"] * 2
     machine = CliRunner().invoke(command, [*options, "--json"], catch_exceptions=False)
     assert [str(run["accuracy"]) for run in json.loads(machine.stdout)["runs"]] == [row["accuracy"] for row in rows]
+
+
+def test_a_preset_is_a_base_and_other_settings_win() -> None:
+    (cell,) = cells({"base": {"preset": "femnist", "scale": "cpu", "rounds": 7}, "grid": {"seed": [3]}})
+    assert (cell.config.clients, cell.config.rounds, cell.config.lr, cell.config.seed) == (35, 7, 0.1, 3)
+    for wrong in ({"preset": "mnits"}, {"preset": "mnist", "scale": "gpu"}):
+        with pytest.raises(ConfigError, match=r"mnist|paper, cpu"):
+            cells({"base": wrong})
+
+
+def test_a_grid_is_one_tidy_table_and_a_heat_map(tmp_path: Path) -> None:
+    from pyarrow import parquet
+
+    rows: list[dict[str, Any]] = [
+        {"rule": "krum", "f": "2", "seed": "0", "accuracy": 0.5, "attack_success": 0.25},
+        {"rule": "krum", "f": "2", "seed": "1", "accuracy": 0.7},
+        {"rule": "fedsgd", "f": "3", "seed": "0", "accuracy": None},
+    ]
+    text, files = grids.write(rows, ["rule", "f", "seed"], tmp_path)
+    assert text.splitlines()[2:] == ["| krum | 60.00 |  |", "| fedsgd |  |  |"]
+    assert {path.name for path in files} == {f"results.{kind}" for kind in ("csv", "parquet", "md", "png", "svg")}
+    table = parquet.read_table(tmp_path / "results.parquet").to_pylist()
+    assert [row["accuracy"] for row in table] == [0.5, 0.7, None]
+    assert [row["attack_success"] for row in table] == [0.25, None, None]
+    assert grids.crossed(["rule", "attack", "lr"]) == ("attack", "rule")
+    assert grids.crossed(["lr", "seed"]) is None

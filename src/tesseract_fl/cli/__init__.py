@@ -18,6 +18,7 @@ from tesseract_fl import __version__
 COMMANDS = {
     "run": "tesseract_fl.cli.run",
     "sweep": "tesseract_fl.cli.sweep",
+    "reproduce": "tesseract_fl.cli.reproduce",
     "demo": "tesseract_fl.cli.demo",
     "list": "tesseract_fl.cli.list",
     "ledger": "tesseract_fl.cli.ledger",

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from tesseract_fl.experiments.presets import PAPER, settings_of
+from tesseract_fl.experiments.presets import PRESETS, settings_of
 
 
 def number(text: str) -> int | float:
@@ -51,7 +51,7 @@ def _settings(function: Any) -> Any:
 
 
 @click.command("run")
-@click.option("--preset", type=click.Choice(list(PAPER)), help="The paper's settings for a data set; options win.")
+@click.option("--preset", type=click.Choice(list(PRESETS)), help="The paper's settings for a data set; options win.")
 @click.option("--scale", type=click.Choice(["paper", "cpu"]), default="paper", show_default=True, help="Of the preset.")
 @click.option("--config", type=click.Path(dir_okay=False, path_type=Path), help="Settings in a TOML file.")
 @_settings

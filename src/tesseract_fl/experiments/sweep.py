@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import itertools
+import json
 import multiprocessing
 import os
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tesseract_fl import registry
-from tesseract_fl.data.base import Dataset
+from tesseract_fl.checkpoint import write_atomically
+from tesseract_fl.data.base import Dataset, needs_extra
+from tesseract_fl.experiments.presets import settings_of
 from tesseract_fl.experiments.store import Store
 from tesseract_fl.simulation.config import COMPONENTS, Config, merged, nested
 from tesseract_fl.simulation.run import run, use_threads
@@ -55,6 +60,9 @@ def cells(table: Mapping[str, Any]) -> list[Cell]:
     for key in table:
         if key not in ("base", "grid"):
             raise ConfigError(f"a sweep has the tables [base] and [grid], not {key!r}")
+    base = dict(table.get("base", {}))
+    if "preset" in base:
+        base = settings_of(base.pop("preset"), base.pop("scale", "paper")) | base
     grid = table.get("grid", {})
     for key, values in grid.items():
         if not isinstance(values, list) or not values:
@@ -62,7 +70,7 @@ def cells(table: Mapping[str, Any]) -> list[Cell]:
     found = []
     for values in itertools.product(*grid.values()):
         varied = dict(zip(grid, values, strict=True))
-        settings = dict(table.get("base", {}))
+        settings = base
         for key, value in varied.items():
             settings = merged(settings, nested(key, value))
         found.append(Cell(varied, Config.from_table(settings)))
@@ -77,10 +85,12 @@ def run_cells(
     workers: int = 1,
     on_round: OnRound = lambda rounds: None,
     only_stored: bool = False,
+    ray: str | None = None,
 ) -> Iterator[tuple[Cell, Path, dict[str, Any]]]:
     """Play what is not in the store yet, `workers` at a time, and yield each cell as it is finished.
 
-    The cores are shared out among the workers. A cell that was interrupted goes on from its last round.
+    The cores are shared out among the workers. A cell that was interrupted goes on from its last round. With the
+    address of a Ray cluster, cells are tasks there, and what they leave is brought to the store when they are finished.
     """
     checksums = _checksums(grid, data_dir)
     homes = [store.home(cell.config, checksums[_reader(cell)]) for cell in grid]
@@ -92,12 +102,16 @@ def run_cells(
             yield cell, home, summary
         elif not only_stored:
             missing[home] = cell
-    play = _play_in_processes if workers > 1 else _play_here
+    if ray is not None:
+        play: Play = partial(_play_on_ray, ray)
+    else:
+        play = _play_in_processes if workers > 1 else _play_here
     for home, summary in play(missing, data_dir, workers, on_round):
         yield missing[home], home, summary
 
 
 Finished = Iterator[tuple[Path, dict[str, Any]]]
+Play = Callable[[Mapping[Path, Cell], Path | None, int, OnRound], Finished]
 
 
 def _play_here(missing: Mapping[Path, Cell], data_dir: Path | None, workers: int, on_round: OnRound) -> Finished:
@@ -126,6 +140,36 @@ def _play_in_processes(
         pool.shutdown(wait=False, cancel_futures=True)
         for process in multiprocessing.active_children():
             process.terminate()
+
+
+def _play_on_ray(
+    address: str, missing: Mapping[Path, Cell], data_dir: Path | None, workers: int, on_round: OnRound
+) -> Finished:
+    """Each cell is a task with a core of its own; its directory is made there and comes back as bytes."""
+    try:
+        import ray
+    except ImportError as error:
+        raise needs_extra("Ray", "ray") from error
+    if not ray.is_initialized():
+        ray.init(address=None if address == "local" else address, log_to_driver=False)
+    task = ray.remote(num_cpus=1, max_retries=3)(_play_elsewhere)
+    jobs = {task.remote(cell.config.to_table(), data_dir): home for home, cell in missing.items()}
+    while jobs:
+        (done,), _ = ray.wait(list(jobs))
+        home = jobs.pop(done)
+        left = ray.get(done)
+        home.mkdir(parents=True, exist_ok=True)
+        for name in sorted(left, key=lambda name: name == "summary.json"):  # last, because it says that all is there
+            write_atomically(home / name, left[name])
+        on_round(missing[home].config.rounds)
+        yield home, json.loads(left["summary.json"])
+
+
+def _play_elsewhere(table: dict[str, Any], data_dir: Path | None) -> dict[str, bytes]:
+    use_threads(1)
+    with tempfile.TemporaryDirectory() as directory:
+        _play(table, Path(directory), data_dir, lambda rounds: None)
+        return {path.name: path.read_bytes() for path in Path(directory).iterdir()}
 
 
 def _reader(cell: Cell) -> str:

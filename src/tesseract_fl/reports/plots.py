@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +46,93 @@ def weights_over_rounds(runs: Mapping[str, Run], path: Path, title: str) -> None
     _save(figure, path)
 
 
+@dataclass(frozen=True)
+class Panel:
+    """One set of axes: what is on it, the unit of its values, and named curves of (round, value)."""
+
+    title: str
+    unit: str
+    curves: Mapping[str, Sequence[tuple[int, float]]]
+    log: bool = False
+
+
+def panels(shown: Sequence[Panel], paths: Sequence[Path], note: str = "") -> None:
+    """Curves over rounds, panels side by side, two in a row; a camp or rule has the same colour in all of them."""
+    columns = min(2, len(shown))
+    lines = -(-len(shown) // columns)
+    figure, axes = _figure("", lines, columns)
+    names = list(dict.fromkeys(name for panel in shown for name in panel.curves))
+    style = {name: (COLOURS[i % len(COLOURS)], DASHES[i % len(DASHES)]) for i, name in enumerate(names)}
+    drawn: dict[str, Any] = {}
+    for panel, axis in zip(shown, np.ravel(axes), strict=False):
+        for name, points in panel.curves.items():
+            colour, dash = style[name]
+            (drawn[name],) = axis.plot(*zip(*points, strict=True), dash, color=colour, linewidth=1.8)
+        axis.set_title(panel.title, loc="left", fontsize=11)
+        axis.set(xlabel="round", ylabel=panel.unit, **({"yscale": "log"} if panel.log else {}))
+        if panel.unit.endswith("(%)"):
+            axis.set_ylim(0, 100)
+    for axis in np.ravel(axes)[len(shown) :]:
+        axis.set_visible(False)
+    figure.legend(drawn.values(), drawn.keys(), frameon=False, loc="outside lower center", ncols=min(3, len(drawn)))
+    if note:
+        figure.supxlabel(note, fontsize=7, color="0.35")
+    for path in paths:
+        figure.savefig(path, dpi=150)
+    _close(figure)
+
+
+def log_log(
+    curves: Mapping[str, Sequence[tuple[int, float]]],
+    paths: Sequence[Path],
+    *,
+    title: str,
+    unit: str,
+    dashed: Collection[str] = (),
+) -> None:
+    """Curves over rounds on log-log axes, where a power of T is a straight line."""
+    figure, axis = _figure(title)
+    for i, (name, points) in enumerate(curves.items()):
+        shown = [(t, value) for t, value in points if value > 0]
+        axis.plot(
+            *zip(*shown, strict=True), "--" if name in dashed else "-", color=COLOURS[i % len(COLOURS)], label=name
+        )
+    axis.set(xlabel="round T", ylabel=unit, xscale="log", yscale="log")
+    figure.legend(frameon=False, loc="outside lower center", ncols=2)
+    for path in paths:
+        figure.savefig(path, dpi=150)
+    _close(figure)
+
+
+def heat_map(heads: Sequence[str], lines: Sequence[Sequence[Any]], paths: Sequence[Path], title: str) -> None:
+    """A cross table of percentages as colours, with the numbers in them; grey where there is none."""
+    from matplotlib.colors import Normalize
+
+    values = np.array([[np.nan if cell is None else float(cell) for cell in line[1:]] for line in lines])
+    rows, columns = values.shape
+    figure, axis = _figure(title, size=(2.6 + 0.95 * columns, 1.4 + 0.36 * rows))
+    axis.grid(visible=False)
+    axis.set_facecolor("0.85")
+    image = axis.imshow(values, cmap="cividis", norm=Normalize(0, 100), aspect="auto")
+    axis.set_xticks(range(columns), heads[1:], rotation=30, ha="right")
+    axis.set_yticks(range(rows), [line[0] for line in lines])
+    for i, j in np.ndindex(rows, columns):
+        if not np.isnan(values[i, j]):
+            axis.text(j, i, f"{values[i, j]:.1f}", ha="center", va="center", fontsize=8,
+                      color="black" if values[i, j] > 55 else "white")  # fmt: skip
+    figure.colorbar(image, ax=axis, label="test accuracy (%)")
+    for path in paths:
+        figure.savefig(path, dpi=150)
+    _close(figure)
+
+
 def _nanmean(table: Any) -> Any:
     seen = ~np.isnan(table)
     with np.errstate(invalid="ignore"):
         return np.where(seen, table, 0).sum(axis=1) / seen.sum(axis=1)
 
 
-def _figure(title: str) -> Any:
+def _figure(title: str, lines: int = 1, columns: int = 1, size: tuple[float, float] | None = None) -> Any:
     try:
         import matplotlib
     except ImportError as error:
@@ -59,16 +140,22 @@ def _figure(title: str) -> Any:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=(7.2, 4.6), layout="constrained")
-    axes.set_title(title, loc="left", fontsize=11)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="y", color="0.9")
-    axes.set_axisbelow(True)
+    size = size or (7.2 if columns == 1 else 5.4 * columns, 0.8 + 3.8 * lines)
+    figure, axes = pyplot.subplots(lines, columns, figsize=size, layout="constrained")
+    for axis in np.ravel(axes):
+        axis.set_title(title, loc="left", fontsize=11)
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.grid(axis="y", color="0.9")
+        axis.set_axisbelow(True)
     return figure, axes
 
 
 def _save(figure: Any, path: Path) -> None:
+    figure.savefig(path, dpi=150)
+    _close(figure)
+
+
+def _close(figure: Any) -> None:
     from matplotlib import pyplot
 
-    figure.savefig(path, dpi=150)
     pyplot.close(figure)

@@ -19,6 +19,18 @@ def write_csv(rows: Sequence[Row], path: Path) -> None:
         writer.writerows(rows)
 
 
+def write_parquet(rows: Sequence[Row], path: Path) -> bool:
+    """The same as Parquet, columns with their types; False, and no file, where pyarrow is not installed."""
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        return False
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+    parquet.write_table(pyarrow.table({column: [row.get(column) for row in rows] for column in columns}), path)
+    return True
+
+
 def matrix(rows: Sequence[Row], *, down: str, across: str, value: str) -> tuple[list[str], list[list[Any]]]:
     """A cross table: heads, and lines that begin with their name; None where there is nothing."""
     heads = list(dict.fromkeys(str(row[across]) for row in rows))

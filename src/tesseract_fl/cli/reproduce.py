@@ -1,0 +1,116 @@
+"""`tesseract-fl reproduce`: the paper's tables and figures."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tesseract_fl.cli import grids
+from tesseract_fl.experiments.presets import SCALES
+
+NAMES = (
+    "accuracy", "weights", "intuition", "shakespeare-loss", "faba-30", "reputation", "adaptive", "label-flip",
+    "convergence",
+)  # fmt: skip
+
+
+def _listed(ctx: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> list[str]:
+    """Options that may be given several times, or once with commas."""
+    return [name for part in value for name in part.split(",") if name]
+
+
+@click.command("reproduce")
+@click.argument("names", nargs=-1, required=True, type=click.Choice([*NAMES, "all"]), metavar="EXPERIMENT…")
+@click.option("--scale", type=click.Choice(SCALES), default="paper", show_default=True, help="The paper's setting, or "
+              "one for a machine without a GPU: fewer rounds, narrower ResNet, part of the test set.")  # fmt: skip
+@click.option("--data", multiple=True, callback=_listed, help="Only these data sets.")
+@click.option("--rules", multiple=True, callback=_listed, help="These rules instead of those that the paper has.")
+@click.option("--attacks", multiple=True, callback=_listed, help="Only these attacks.")
+@click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="How many seeds: 0, 1, …")
+@click.option(
+    "--out", type=click.Path(file_okay=False, path_type=Path), default=Path("reproduced"), show_default=True,
+    help="Where tables and figures go, in a folder named after the scale.",
+)  # fmt: skip
+@grids.options
+def command(names: tuple[str, ...], scale: str, out: Path, as_json: bool, **options: Any) -> None:
+    """Run an experiment of the paper and set our numbers beside the paper's.
+
+    \b
+    accuracy          table: every rule on four data sets, unattacked and under Full-Krum and Full-Trim
+    weights           table: share of benign and malicious clients with a weight above 1e-4
+    intuition         figure: flip-scores of both camps while only one of them is aggregated
+    shakespeare-loss  figure: test loss over rounds under Full-Krum
+    faba-30           table: FABA and Tesseract at 30 % malicious clients, three more data sets
+    reputation        figure: mean weight of benign and malicious clients over rounds
+    adaptive          figure: accuracy over rounds under the adaptive white-box attacks
+    label-flip        figure: accuracy over rounds under label flipping
+    convergence       figure: the gap of a convex problem under the bound of the paper's theorem
+    all               all of them
+
+    Several names and `--data a,b` are fine. An experiment that was interrupted goes on where it stopped; runs that
+    two experiments share are run once. Figures come as PNG and SVG with their points as CSV, tables as CSV and
+    Markdown.
+    """
+    chosen = list(NAMES) if "all" in names else list(dict.fromkeys(names))
+    how = {key: options.pop(key) for key in ("store", "data_dir", "workers", "ray", "stored")}
+    written: dict[str, list[str]] = {}
+    for name in chosen:
+        text, files = _convergence(out / scale, as_json) if name == "convergence" else _experiment(
+            name, out / scale, {"scale": scale, **options}, how, as_json, alone=len(chosen) == 1
+        )  # fmt: skip
+        written[name] = [str(path) for path in files]
+        if not as_json:
+            click.echo(f"\n{text}{', '.join(written[name]) or 'nothing is in the store'}")
+    if as_json:
+        click.echo(json.dumps(written))
+
+
+def _experiment(
+    name: str, out: Path, options: dict[str, Any], how: dict[str, Any], as_json: bool, alone: bool
+) -> tuple[str, list[Path]]:
+    from tesseract_fl.experiments.reproduce import EXPERIMENTS, Choice
+    from tesseract_fl.reports.journal import Run
+    from tesseract_fl.reports.reproductions import Played, write
+
+    experiment = EXPERIMENTS[name]
+    grid = experiment.cells(Choice(**options), strict=alone)
+    found = sorted(grids.played(grid, as_json=as_json, **how), key=lambda entry: entry[0])
+    done = [
+        Played(**cell.labels | {"seed": cell.varied["seed"]}, held=summary["data"], run=Run(home))
+        for _, cell, home, summary in found
+    ]
+    if not done:
+        return f"{name}\n", []
+    return write(name, done, out, f"{experiment.about} {_setting(grid, options['scale'])}")
+
+
+def _setting(grid: list[Any], scale: str) -> str:
+    """What stands beside numbers that were not made in the paper's setting."""
+    from tesseract_fl.experiments.presets import OURS
+
+    configs = {cell.varied["data"]: cell.config for cell in grid}
+    sizes = {
+        data: f"{data}: {config.clients} clients, {config.rounds} rounds, batch {config.batch}, "
+        f"{config.eval_samples or 'all'} test samples"
+        for data, config in configs.items()
+    }
+    if scale == "cpu":
+        return f"Scaled down, not the paper's setting ({'; '.join(sizes.values())})."
+    own = [sizes[data] for data in sizes if data in OURS]
+    return f"The paper does not give all settings; ours are {'; '.join(own)}." if own else "The paper's setting."
+
+
+def _convergence(out: Path, as_json: bool) -> tuple[str, list[Path]]:
+    from tesseract_fl.cli.progress import cells as progress
+    from tesseract_fl.experiments.convergence import RUNS, measure
+    from tesseract_fl.reports.convergence import write
+    from tesseract_fl.simulation.run import use_threads
+
+    use_threads(1)  # 31 parameters: to share them out among threads would take longer than the arithmetic
+    rounds, seeds = 4000, 3
+    with progress("convergence", RUNS * seeds * rounds, quiet=as_json) as (on_round, _):
+        found = measure(rounds, seeds, on_round)
+    return write(found, out)

@@ -1,0 +1,34 @@
+"""What the paper reports in numbers: its table of accuracies and its table of weights. Its figures have none."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+
+@cache
+def tables() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((files(__package__) / "paper.json").read_text())
+    return found
+
+
+def quality(data: str, attack: str, rule: str) -> float | None:
+    """Test accuracy in per cent, or the test loss on Shakespeare; None where the paper has no number.
+
+    >>> quality("mnist", "full_trim", "tesseract")
+    90.55
+    """
+    found: float | None = tables()["accuracy"].get(attack, {}).get(rule, {}).get(data)
+    return found
+
+
+def share_above(rule: str, camp: str, attack: str) -> float | None:
+    """The share of the benign or of the malicious clients with a weight above 1e-4, a mean over 500 rounds.
+
+    >>> share_above("tesseract", "malicious", "full_krum")
+    0.08
+    """
+    found: float | None = tables()["weights"].get(rule, {}).get(camp, {}).get(attack)
+    return found

@@ -1,0 +1,251 @@
+"""The paper's tables and figures from finished runs: our numbers beside the paper's, and the points of every curve."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+import numpy as np
+
+from tesseract_fl.experiments import paper
+from tesseract_fl.reports import plots, tables
+from tesseract_fl.reports.journal import Run, number
+from tesseract_fl.types import Float64s
+
+LOSSES = ("shakespeare",)  # where the paper reports the test loss instead of the accuracy
+# 97.5 % quantiles of Student's t for 1, 2, … degrees of freedom
+STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
+
+Points = list[tuple[int, float]]
+
+
+@dataclass(frozen=True)
+class Played:
+    """A finished run of an experiment, and what it is called there."""
+
+    data: str
+    attack: str
+    rule: str
+    seed: int
+    run: Run
+    held: str = ""  # the data set's own name, where it is a stand-in
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.data, self.attack, self.rule
+
+    @property
+    def shown(self) -> str:
+        """
+        >>> Played("femnist", "none", "krum", 0, Run(Path()), held="unipen62").shown
+        'femnist (unipen62)'
+        """
+        return f"{self.data} ({self.held})" if self.held not in ("", self.data) else self.data
+
+
+def interval(values: Sequence[float]) -> float | None:
+    """Half of the 95 % confidence interval of the mean, by Student's t; None for a single value.
+
+    >>> round(interval([1.0, 2.0, 3.0]), 2)
+    2.48
+    """
+    freedom = len(values) - 1
+    if freedom < 1:
+        return None
+    if freedom <= len(STUDENT):
+        t = STUDENT[freedom - 1]
+    else:
+        z = 1.959964
+        t = z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+    return t * stdev(values) / math.sqrt(len(values))
+
+
+def by_key(played: Iterable[Played]) -> dict[tuple[str, str, str], list[Played]]:
+    """The seeds of each combination, in the order of the experiment."""
+    groups: dict[tuple[str, str, str], list[Played]] = {}
+    for each in played:
+        groups.setdefault(each.key, []).append(each)
+    return groups
+
+
+# --- tables
+
+
+def accuracy(played: Sequence[Played]) -> list[dict[str, Any]]:
+    rows = []
+    for (data, attack, rule), seeds in by_key(played).items():
+        theirs = paper.quality(data, attack, rule)
+        rows.append({"data": seeds[0].shown, "attack": attack, "rule": rule} | _beside(_final(seeds), theirs))
+    return rows
+
+
+def weights(played: Sequence[Played]) -> list[dict[str, Any]]:
+    rows = []
+    for (_, attack, rule), seeds in by_key(played).items():
+        for camp in ("benign",) if attack == "none" else ("benign", "malicious"):
+            ours = [_share_above(each.run, camp) for each in seeds]
+            theirs = paper.share_above(rule, camp, attack)
+            rows.append({"rule": rule, "camp": camp, "attack": attack} | _beside(ours, theirs))
+    return rows
+
+
+def faba_30(played: Sequence[Played]) -> list[dict[str, Any]]:
+    return [
+        {"data": seeds[0].shown, "attack": attack, "rule": rule} | _beside(_final(seeds), None)
+        for (_, attack, rule), seeds in by_key(played).items()
+    ]
+
+
+def _final(seeds: Sequence[Played]) -> list[float]:
+    """The last evaluation of each seed: accuracy in per cent, or the loss."""
+    return [_curve(each.run, "test_loss")[-1][1] for each in seeds] if seeds[0].data in LOSSES else [
+        100 * _curve(each.run, "accuracy")[-1][1] for each in seeds
+    ]  # fmt: skip
+
+
+def _beside(ours: Sequence[float], theirs: float | None) -> dict[str, Any]:
+    own = mean(ours)
+    return {
+        "ours": own,
+        "interval": interval(ours),
+        "seeds": len(ours),
+        "paper": theirs,
+        "difference": None if theirs is None else own - theirs,
+    }
+
+
+def _share_above(run: Run, camp: str, threshold: float = 1e-4) -> float:
+    """The share of a camp with a weight above the threshold, a mean over all rounds with weights."""
+    held = run.weights()
+    c = int(run.config["malicious"]) if run.config["attack"]["name"] != "none" else 0
+    own = held[:, c:] if camp == "benign" else held[:, :c]
+    counted = own[~np.isnan(own).all(axis=1)]
+    return float((counted > threshold).mean())
+
+
+def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A table for people: the mean with its interval in one column, no column without a number."""
+    heads = [key for key in rows[0] if key != "interval" and any(row[key] is not None for row in rows)]
+
+    def cell(row: Mapping[str, Any], key: str) -> str:
+        value = row[key]
+        if value is None:
+            return ""
+        if not isinstance(value, float):
+            return str(value)
+        spread = f" ± {row['interval']:.2f}" if key == "ours" and row["interval"] is not None else ""
+        return f"{value:+.2f}" if key == "difference" else f"{value:.2f}{spread}"
+
+    return tables.markdown(heads, [[cell(row, key) for key in heads] for row in rows])
+
+
+# --- figures: named curves in panels, and a row for each of their points
+
+
+def shakespeare_loss(played: Sequence[Played]) -> list[plots.Panel]:
+    curves = {rule: _mean_curve(seeds, "test_loss") for (_, _, rule), seeds in by_key(played).items()}
+    return [plots.Panel("Shakespeare under Full-Krum", "test loss (nats)", curves, log=True)]
+
+
+def adaptive(played: Sequence[Played]) -> list[plots.Panel]:
+    return _accuracy_panels(played, lambda each: f"{each.rule}, {each.attack}")
+
+
+def label_flip(played: Sequence[Played]) -> list[plots.Panel]:
+    return _accuracy_panels(played, lambda each: f"{each.rule}, {each.attack}")
+
+
+def reputation(played: Sequence[Played]) -> list[plots.Panel]:
+    """Mean weight per camp, of the first seed: in a mean over seeds of numbers down to 1e-20 only the largest shows."""
+    panels = []
+    for (_, attack, _), (first, *_) in by_key(played).items():
+        c = int(first.run.config["malicious"])
+        held = first.run.weights()
+        curves = {"benign": _camp_mean(held[:, c:]), "malicious": _camp_mean(held[:, :c])}
+        panels.append(plots.Panel(attack, "mean weight of a client", curves, log=True))
+    return panels
+
+
+def intuition(played: Sequence[Played]) -> list[plots.Panel]:
+    panels = []
+    for (_, attack, _), (first, *_) in by_key(played).items():
+        run = first.run
+        c = int(run.config["malicious"])
+        table = np.full((len(run.records), int(run.config["clients"])), np.nan)
+        for row, record in zip(table, run.records, strict=True):
+            if "flip_score" in record:
+                row[[number(client) for client in record["clients"]]] = record["flip_score"]
+        curves = {"benign": _camp_mean(table[:, c:]), "malicious": _camp_mean(table[:, :c])}
+        title = f"{attack}: only {run.config['rule']['camp']} updates aggregated"
+        panels.append(plots.Panel(title, "mean flip-score", curves, log=True))
+    return panels
+
+
+def _accuracy_panels(played: Sequence[Played], label: Callable[[Played], str]) -> list[plots.Panel]:
+    panels: dict[str, dict[str, Points]] = {}
+    for seeds in by_key(played).values():
+        curve = [(t, 100 * value) for t, value in _mean_curve(seeds, "accuracy")]
+        panels.setdefault(seeds[0].shown, {})[label(seeds[0])] = curve
+    return [plots.Panel(data, "test accuracy (%)", curves) for data, curves in panels.items()]
+
+
+def _curve(run: Run, key: str) -> Points:
+    return [(record["round"], record[key]) for record in run.records if record.get(key) is not None]
+
+
+def _mean_curve(seeds: Sequence[Played], key: str) -> Points:
+    """The mean over seeds, at the rounds that all of them have."""
+    curves = [dict(_curve(each.run, key)) for each in seeds]
+    shared = sorted(set.intersection(*(set(curve) for curve in curves)))
+    return [(t, mean(curve[t] for curve in curves)) for t in shared]
+
+
+def _camp_mean(table: Float64s) -> Points:
+    """The mean over the clients of a camp that took part, round by round."""
+    seen = ~np.isnan(table)
+    rounds = np.flatnonzero(seen.any(axis=1))
+    means = np.nansum(table[rounds], axis=1) / seen[rounds].sum(axis=1)
+    return [(int(t) + 1, float(value)) for t, value in zip(rounds, means, strict=True)]
+
+
+TABLES: dict[str, Callable[[Sequence[Played]], list[dict[str, Any]]]] = {
+    "accuracy": accuracy,
+    "weights": weights,
+    "faba-30": faba_30,
+}
+FIGURES: dict[str, Callable[[Sequence[Played]], list[plots.Panel]]] = {
+    "intuition": intuition,
+    "shakespeare-loss": shakespeare_loss,
+    "reputation": reputation,
+    "adaptive": adaptive,
+    "label-flip": label_flip,
+}
+
+
+def write(name: str, played: Sequence[Played], out: Path, head: str) -> tuple[str, list[Path]]:
+    """Leave a table (CSV and Markdown) or a figure (PNG, SVG, and its points as CSV); what to print, and the files.
+
+    `head` says what was run; it goes above a table and under a figure.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    if name in TABLES:
+        rows = TABLES[name](played)
+        tables.write_csv(rows, out / f"{name}.csv")
+        text = f"{head}\n\n{markdown(rows)}"
+        (out / f"{name}.md").write_text(text)
+        return text, [out / f"{name}.csv", out / f"{name}.md"]
+    panels = FIGURES[name](played)
+    points = [
+        {"panel": panel.title, "curve": curve, "round": t, panel.unit: value}
+        for panel in panels
+        for curve, line in panel.curves.items()
+        for t, value in line
+    ]
+    tables.write_csv(points, out / f"{name}.csv")
+    files = [out / f"{name}.png", out / f"{name}.svg"]
+    plots.panels(panels, files, note=head)
+    return head + "\n", [*files, out / f"{name}.csv"]
