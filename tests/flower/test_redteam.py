@@ -74,6 +74,12 @@ def test_what_needs_more_than_a_client_knows_is_refused(attack: str) -> None:
         RedTeam(attack, role="armed")
 
 
+@pytest.mark.parametrize("attack", ["whitewash+sign_flip", "sleeper+whitewash+sign_flip"])
+def test_a_mod_can_t_change_who_its_node_is(attack: str) -> None:
+    with pytest.raises(ConfigError, match="start the SuperNode again with another key"):
+        RedTeam(attack, role="armed")
+
+
 def test_what_the_server_does_no_client_knows(tmp_path: Path) -> None:
     with pytest.raises(KnowledgeError, match="defence"):
         RedTeam("flip_band", pool=tmp_path)

@@ -129,12 +129,17 @@ def by_node_config(message: Message, context: Context, call_next: CallNext) -> M
 
 def check_possible(attack: Attack, *, pooled: bool) -> None:
     """Refuse what a client mod can't do."""
-    innermost = attack
-    while isinstance(getattr(innermost, "inner", None), Attack):
-        innermost = innermost.inner  # type: ignore[attr-defined]
-    if type(innermost).poison is not Attack.poison:
+    layers = [attack]
+    while isinstance(getattr(layers[-1], "inner", None), Attack):
+        layers.append(layers[-1].inner)  # type: ignore[attr-defined]
+    if attack.alias("node", 10**9) != "node":
         raise ConfigError(
-            f"{type(innermost).__name__} poisons training data, which a mod does not see: "
+            "a mod can't change who its node is, and so it can't whitewash: "
+            "start the SuperNode again with another key, or without one, which gives it another id"
+        )
+    if type(layers[-1]).poison is not Attack.poison:
+        raise ConfigError(
+            f"{type(layers[-1]).__name__} poisons training data, which a mod does not see: "
             "call its poison() where your client makes its batches"
         )
     lacking = Knowledge(updates="all" if pooled else "own", defence="nothing").lacks(attack.needs)
