@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from tesseract_fl import kernels
+from tesseract_fl.rules.krum import krum_scores
 from tests.naive import oracles
 
 numbers = st.floats(-(2.0**100), 2.0**100, width=32) | st.sampled_from([0.0, -0.0, 1.0, -1.0, 1e-40, 3e38, -3e38])
@@ -115,3 +116,19 @@ def test_results_do_not_depend_on_the_number_of_threads() -> None:
         numba.set_num_threads(before)
     np.testing.assert_array_equal(many[0], one[0])
     np.testing.assert_array_equal(many[1], one[1])
+
+
+@settings(max_examples=60)
+@given(n=st.integers(3, 24), seed=st.integers(0, 10_000), values=st.sampled_from([2, 3, 1000]), data=st.data())
+def test_repeated_krum_is_krum_again_and_again(n: int, seed: int, values: int, data: st.DataObject) -> None:
+    rng = np.random.default_rng(seed)
+    f = data.draw(st.integers(0, (n - 1) // 4))
+    x = rng.integers(0, values, size=(n, 3)).astype(np.float64)  # few values: many ties
+    distances = np.square(x[:, None] - x[None]).sum(axis=-1)
+    coins = rng.permutation(n)
+    remaining, chosen = list(range(n)), []
+    for _ in range(n - 2 * f):
+        scores = krum_scores(distances[np.ix_(remaining, remaining)], f)
+        chosen.append(min(zip(scores, coins[remaining], remaining, strict=True))[2])
+        remaining.remove(chosen[-1])
+    assert np.flatnonzero(kernels.repeated_krum(distances, f, coins, n - 2 * f)).tolist() == sorted(chosen)

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from numba import njit, prange
 
 from tesseract_fl import mapped
-from tesseract_fl.types import Float64s, Floats, Ints, Matrix, PreconditionError
+from tesseract_fl.types import Bools, Float64s, Floats, Ints, Matrix, PreconditionError
 
 # Re-ordering a sum and fusing multiply-add let the compiler use SIMD; NaN and infinity keep their meaning.
 _SIMD = {"reassoc", "contract"}
@@ -306,6 +306,38 @@ def squared_distances(gram: Float64s) -> Float64s:
     distances: Float64s = np.maximum(norms[:, None] + norms[None, :] - (gram + gram.T), 0.0)  # exactly symmetric
     np.fill_diagonal(distances, 0.0)
     return distances
+
+
+@njit(cache=True)
+def _repeated_krum(order: Any, distances: Any, f: Any, coins: Any, remains: Any, count: Any) -> None:
+    n = len(order)
+    for step in range(count):
+        neighbours = max(n - step - f - 2, 0)
+        best, lowest = -1, np.inf
+        for i in range(n):
+            if not remains[i]:
+                continue
+            score, taken, j = 0.0, 0, 0
+            while taken < neighbours and score <= lowest:  # a sum that is too large already need not be finished
+                if remains[order[i, j]]:
+                    score += distances[i, order[i, j]]
+                    taken += 1
+                j += 1
+            if best < 0 or score < lowest or (score == lowest and coins[i] < coins[best]):
+                best, lowest = i, score
+        remains[best] = False
+
+
+def repeated_krum(distances: Float64s, f: int, coins: Ints, count: int) -> Bools:
+    """`count` times: choose who has the smallest sum of squared distances to its n − f − 2 nearest, and take it away.
+
+    n is how many remain. Of equal sums the one with the lower coin wins.
+    """
+    apart = distances.copy()
+    np.fill_diagonal(apart, np.inf)  # nobody is a neighbour of its own
+    remains = np.ones(len(apart), np.bool_)
+    _repeated_krum(apart.argsort(axis=1), apart, f, coins, remains, count)
+    return ~remains
 
 
 @cache

@@ -132,13 +132,7 @@ class Bulyan(GramRule[State]):
         f = resolve_f(self.f, cohort.n)
         distances = kernels.squared_distances(statistic)
         coins = rank(np.zeros(cohort.n), cohort).argsort()  # how ties are broken, the same in every step
-        remaining = np.arange(cohort.n)
-        chosen = np.zeros(cohort.n, np.bool_)
-        for _ in range(cohort.n - 2 * f):
-            scores = krum_scores(distances[np.ix_(remaining, remaining)], f)
-            best = remaining[np.lexsort((coins[remaining], scores))[0]]
-            chosen[best] = True
-            remaining = remaining[remaining != best]
+        chosen = kernels.repeated_krum(distances, f, coins, cohort.n - 2 * f)
         return chosen.astype(np.float64), state, {"chosen": chosen.tolist()}
 
     def combine(self, weights: Float64s, updates: Updates, state: State) -> Matrix:
