@@ -8,7 +8,8 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
 CHROMIUM     ?= chromium
 CHROMEDRIVER ?= chromedriver
-PHOTO = $(CHROMIUM) --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1280,1720 \
+DEMO_RUNS = tesseract-full_trim tesseract-full_krum fedsgd-full_trim fedsgd-none
+PHOTO = $(CHROMIUM) --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1280,1880 \
 	--virtual-time-budget=8000 --screenshot=$(CURDIR)
 
 .PHONY: help install demo bench test system browser pictures lint format clean
@@ -47,7 +48,7 @@ browser: $(READY) ## drive the report and the live page in a headless Chromium (
 
 pictures: $(READY) ## make the pictures of the README from the demonstration; needs Chromium
 	$(BIN)/tesseract-fl demo
-	$(BIN)/tesseract-fl report demo/*/ --out demo/report.html
+	$(BIN)/tesseract-fl report $(addprefix demo/,$(DEMO_RUNS)) --out demo/report.html
 	$(PHOTO)/docs/images/report.png --blink-settings=preferredColorScheme=1 file://$(CURDIR)/demo/report.html
 	$(PHOTO)/docs/images/report-dark.png --blink-settings=preferredColorScheme=0 file://$(CURDIR)/demo/report.html
 

@@ -143,6 +143,17 @@ def test_many_rounds_and_clients_are_sampled(tmp_path: Path) -> None:
     assert sampled(5, 10) == [0, 1, 2, 3, 4]
 
 
+def test_sampling_passes_over_no_evaluation(tmp_path: Path) -> None:
+    run = Writer(tmp_path / "run")
+    run.play(1207)
+    source = opened(run.directory)
+    source.read()
+    told = overview(source)["lines"]
+    evaluated = [t for t, accuracy in zip(told["round"], told["accuracy"], strict=True) if accuracy is not None]
+    assert evaluated == list(range(5, 1207, 5))
+    assert len(told["round"]) < 800
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [("not json", "line 1 of"), ("[]", "line 1 of"), ("{}", "'clients'"), ('{"clients": []}', "'round'")],

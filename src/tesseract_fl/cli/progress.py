@@ -103,7 +103,7 @@ def rounds(quiet: bool = False) -> Iterator[Callable[[str, int, int], Report]]:
             progress.advance(task)
             board.add(record, seconds)
             if "skipped" in record:
-                console.print(f"skipped: {record['skipped']}", markup=False)
+                console.print(f"skipped: {record['skipped']}", markup=False, highlight=False)
             elif accuracy is not None and not console.is_terminal and not quiet:
                 pace = (time.monotonic() - began) / (record["round"] - done)
                 print(

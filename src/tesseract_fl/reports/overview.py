@@ -100,7 +100,9 @@ def shown(history: History, most: int = ROWS) -> Ints:
 
 def lines(history: History) -> Table:
     """What a round has one number of, by name; names without any number are left out."""
-    columns = sampled(len(history.rounds), POINTS)
+    evaluated = [index for index, one in enumerate(history.rounds) if one.figures.get("accuracy") is not None]
+    kept = {evaluated[place] for place in sampled(len(evaluated), POINTS)}  # or most evaluations would be passed over
+    columns = sorted(kept.union(sampled(len(history.rounds), POINTS)))
     names = [*FIGURES, *DETECTION, *BAND]
     names += [f"score_{role}_{part}" for role in ROLES for part in ("low", "mid", "high")]
     names += [f"weight_{role}" for role in ROLES]

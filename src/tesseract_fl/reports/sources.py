@@ -57,8 +57,8 @@ def opened(directory: Path) -> Source:
     if (directory / "config.toml").is_file():
         return Simulation(directory)
     raise DataError(
-        f"{directory} is neither a run directory (config.toml), nor a federation's folder ({FILE}), "
-        f"nor what a sweep leaves ({GRID})"
+        f"{directory} is neither a run directory (config.toml) nor a federation's folder ({FILE}); "
+        f"what a sweep leaves ({GRID}) is for `tesseract-fl report`"
     )
 
 

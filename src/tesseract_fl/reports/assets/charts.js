@@ -108,14 +108,17 @@ function drawAccuracy(runs) {
 
 const LOSSES = [-4, -3, -2, -1, 0, 1, 2, 3].flatMap((power) => [1, 2, 5].map((digit) => Number(`${digit}e${power}`)));
 
+// Of one run test and training loss, of several the test loss, or there would be too many lines to follow.
 function drawLoss(runs) {
-  const traces = runs.flatMap((run, place) => [
-    ...(run.lines.test_loss ? [line(run.lines.round, positive(run.lines.test_loss), `${label(run.label)}, test`, runColour(place))] : []),
-    ...(run.lines.train_loss
-      ? [line(run.lines.round, positive(run.lines.train_loss), `${label(run.label)}, training`, runColour(place), { line: { dash: "dot", width: 1.5 } })]
-      : []),
-  ]);
-  if (runs.length === 1) traces.forEach((trace) => (trace.name = trace.name.split(", ").at(-1)));
+  const alone = runs.length === 1;
+  const traces = runs.flatMap((run, place) => {
+    const { round, test_loss: test, train_loss: training } = run.lines;
+    const name = (what) => (alone ? what : `${label(run.label)}, ${what}`);
+    return [
+      ...(test ? [line(round, positive(test), name("test"), runColour(place))] : []),
+      ...(training && (alone || !test) ? [line(round, positive(training), name("training"), runColour(place), { line: { dash: "dot", width: 1.5 } })] : []),
+    ];
+  });
   draw("loss", traces, layout({ yaxis: { title: { text: "cross-entropy (nats)" }, type: "log", tickvals: LOSSES } }));
 }
 
@@ -146,7 +149,9 @@ function drawWeights(run) {
   const traces = ROLES.filter((kind) => lines[`weight_${kind}`]).map((kind) =>
     line(lines.round, positive(lines[`weight_${kind}`]), CALLED[kind], colour(kind), { rest: { hovertemplate: "%{y:.3g} × an equal share" } }));
   const equal = { type: "line", xref: "paper", x0: 0, x1: 1, y0: 1, y1: 1, line: { color: colour("muted"), width: 1, dash: "dot" } };
-  const shape = { shapes: [equal], yaxis: { title: { text: "mean weight (equal shares)" }, type: "log", exponentformat: "power" } };
+  const powers = traces.flatMap((trace) => trace.y).filter((value) => value != null).map(Math.log10);
+  const range = [Math.min(-1, ...powers) - 0.3, Math.max(0.7, ...powers) + 0.3]; // small differences should look small
+  const shape = { shapes: [equal], yaxis: { title: { text: "mean weight (equal shares)" }, type: "log", exponentformat: "power", range } };
   draw("weights", traces, layout(shape));
 }
 

@@ -34,7 +34,12 @@ function painted(rows, low, high, stops) {
     }
   });
   context.putImageData(picture, 0, 0);
-  return canvas.toDataURL();
+  const [across, down] = [Math.ceil(1000 / width), Math.ceil(600 / height)]; // cells keep their edges when it is stretched
+  const large = element("canvas", { width: across * width, height: down * height });
+  const pen = large.getContext("2d");
+  pen.imageSmoothingEnabled = false;
+  pen.drawImage(canvas, 0, 0, large.width, large.height);
+  return large.toDataURL();
 }
 
 function furthest(rows) {
@@ -77,7 +82,7 @@ function drawHeat(run, what, order) {
     type: "scatter", mode: "markers", x: [left, right], y: [-0.5, rows.length - 0.5], hoverinfo: "skip", showlegend: false,
     marker: { opacity: 0, color: [low, high], cmin: low, cmax: high, colorscale, showscale: true, colorbar: bar },
   };
-  const few = rows.length <= 40 && !narrow;
+  const few = rows.length <= 28 && !narrow;
   const bare = { showgrid: false, zeroline: false, ticks: "" };
   const shape = layout({
     images, hovermode: false, dragmode: "zoom",
@@ -88,7 +93,6 @@ function drawHeat(run, what, order) {
       tickvals: few ? order.map((_, row) => row) : [], ticktext: few ? order.map((place) => label(run.clients[place].client, 14)) : [],
     },
   });
-  byId("heat").classList.toggle("crisp", rows.length < 200);
   draw("heat", told ? [corners, { ...corners, x: [0, 1], xaxis: "x2", marker: { opacity: 0 } }] : [corners], shape);
   return { z, rounds, order, left, step };
 }

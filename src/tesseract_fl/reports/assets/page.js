@@ -202,7 +202,7 @@ function showClients() {
   const focused = document.activeElement?.dataset?.client;
   fill("clients", columns.map(([name, title]) => sortable(name, title)), rows.map((one) => columns.map(([, , cell]) => cell(one))));
   if (focused != null) [...document.querySelectorAll("#clients button.client")].find((one) => one.dataset.client === focused)?.focus();
-  byId("clients-note").textContent = rows.length < found.length ? `${rows.length} of ${found.length} clients; the rest below.` : `${counted(found.length, "client")}.`;
+  byId("clients-note").textContent = rows.length < found.length ? `${rows.length} of ${found.length} clients; the rest below.` : `${counted(found.length, "client") || "Nobody"}.`;
   byId("more").hidden = rows.length === found.length;
 }
 
@@ -220,9 +220,9 @@ function sortable(name, title) {
 function showLists(run) {
   byId("away-card").hidden = run.turned_away.length === 0;
   const rest = run.turned_away_in_all - run.turned_away.length;
-  byId("away-note").textContent = `One line per client and reason, the latest first${rest > 0 ? `; ${rest} more are left out` : ""}.`;
+  byId("away-note").textContent = `Turned away by the gate, ignored or absent: one line per client and reason, the latest first${rest > 0 ? `; ${rest} more are left out` : ""}.`;
   fill("away", ["client", "verdict", "reason", "#times", "#first round", "#last round", "what was said"], run.turned_away.map((one) =>
-    [clientButton(one.client), text(one.verdict), text(one.code), count(one.times), count(one.first), count(one.last), text(one.detail)]));
+    [clientButton(one.client), text(one.verdict), text(one.code), count(one.times), count(one.first), count(one.last), element("td", { className: "text long", textContent: one.detail })]));
   byId("skipped-card").hidden = run.skipped.length === 0;
   byId("skipped-note").textContent = `${counted(run.skipped_in_all, "round")} left the model as it was${run.skipped.length < run.skipped_in_all ? `; the last ${run.skipped.length}` : ""}.`;
   fill("skipped", ["#round", "why"], run.skipped.map((one) => [count(one.round), text(one.why)]));
