@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -192,14 +194,14 @@ class Federation:
         entries = self._ledger.entries(after=numbers[-1] if numbers else 0)
         if not entries:
             return False
-        told = groupby(self._ledger.verdicts_after(self._rows[-1]), lambda pair: pair[1].round)
+        told = groupby(self._ledger.rows_after(self._rows[-1]), itemgetter(1))
         number, rows = next(told, (0, iter(())))
         for entry in entries:  # the ledger may have more rounds by now: they are for the next time
             mine = list(rows) if number == entry.round else []
             if mine:
                 number, rows = next(told, (0, iter(())))
             self._rows.append(mine[-1][0] if mine else self._rows[-1])
-            self.history.add(_committed(entry, [verdict for _, verdict in mine]))
+            self.history.add(_committed(entry, mine))
         return True
 
     @property
@@ -214,9 +216,11 @@ class Federation:
         return self._ledger.verdicts(client=client)
 
     def verdicts_in(self, index: int) -> list[Verdict]:
-        return [verdict for _, verdict in self._ledger.verdicts_after(self._rows[index], self._rows[index + 1])]
+        rows = self._ledger.rows_after(self._rows[index], self._rows[index + 1])
+        return [Verdict(**dict(zip(_FIELDS, row[1:], strict=True))) for row in rows]
 
 
+_FIELDS = tuple(field.name for field in fields(Verdict))
 _NOT_ADMITTED = ("rejected", "ignored", "absent", "banned")
 
 
@@ -246,23 +250,26 @@ def _happened(record: Mapping[str, Any], seconds: float | None) -> Happened:
     )
 
 
-def _committed(entry: Entry, verdicts: Sequence[Verdict]) -> Happened:
-    """A round of a ledger."""
+def _committed(entry: Entry, rows: Sequence[tuple[Any, ...]]) -> Happened:
+    """A round of a ledger, from the rows of its verdicts."""
+    columns = dict(zip(_FIELDS, zip(*(row[1:] for row in rows), strict=True), strict=False))
+    told = [columns.get(name, ()) for name in ("client", "verdict", "code", "detail")]
     return Happened(
         number=entry.round,
-        clients=[verdict.client for verdict in verdicts],
-        verdicts=[verdict.verdict for verdict in verdicts],
-        scores=[verdict.score for verdict in verdicts],
-        weights=[verdict.weight for verdict in verdicts],
-        reputations=[verdict.reputation for verdict in verdicts],
-        reasons=[(v.client, v.verdict, v.code, v.detail) for v in verdicts if v.verdict in _NOT_ADMITTED],
-        figures={"seconds": entry.seconds, **_band(verdicts)},
+        clients=told[0],
+        verdicts=told[1],
+        scores=columns.get("score"),
+        weights=columns.get("weight"),
+        reputations=columns.get("reputation"),
+        reasons=[reason for reason in zip(*told, strict=True) if reason[1] in _NOT_ADMITTED],
+        figures={"seconds": entry.seconds, **_band(told[1], columns.get("score", ()))},
         skipped=entry.detail or entry.outcome if entry.outcome == "skipped" else "",
     )
 
 
-def _band(verdicts: Sequence[Verdict]) -> dict[str, float]:
-    rewarded = [v.score for v in verdicts if v.verdict == "rewarded" and v.score is not None]
+def _band(verdicts: Sequence[str], scores: Sequence[float | None]) -> dict[str, float]:
+    pairs = zip(verdicts, scores, strict=True)
+    rewarded = [score for verdict, score in pairs if verdict == "rewarded" and score is not None]
     return {"flip_score_low": min(rewarded), "flip_score_high": max(rewarded)} if rewarded else {}
 
 

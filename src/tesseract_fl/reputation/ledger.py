@@ -143,11 +143,11 @@ class Ledger:
         rows = self._connection.execute(query, (client, round)).fetchall()
         return [Verdict(**dict(zip(_FIELDS, row, strict=True))) for row in rows]
 
-    def verdicts_after(self, row: int, upto: int | None = None) -> Iterator[tuple[int, Verdict]]:
-        """The history after a row of its table, each verdict with its own row: what came since somebody last looked."""
+    def rows_after(self, row: int, upto: int | None = None) -> Iterator[tuple[Any, ...]]:
+        """The history after a row of its table: (row, *fields of a verdict). What came since somebody last looked;
+        plain rows, because they may be millions."""
         query = f"SELECT rowid, {_NAMES} FROM verdicts WHERE rowid > ? AND rowid <= ? ORDER BY rowid"  # noqa: S608
-        for found, *values in self._connection.execute(query, (row, 2**62 if upto is None else upto)):
-            yield found, Verdict(**dict(zip(_FIELDS, values, strict=True)))
+        yield from self._connection.execute(query, (row, 2**62 if upto is None else upto))
 
     def entries(self, after: int = 0) -> list[Entry]:
         """Every round, or those after one of them, without verdicts."""
