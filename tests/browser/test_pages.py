@@ -213,7 +213,7 @@ def test_a_thousand_clients_and_two_thousand_rounds_do_not_make_it_lag(browser: 
             )
         server.shutdown()
         thread.join()
-    assert min(took) < 500, f"drawing took {json.dumps(took)} ms"
+    assert min(took) < 1000, f"drawing took {json.dumps(took)} ms"
 
 
 @pytest.mark.parametrize("width", [390, 1280])

@@ -34,7 +34,8 @@ function painted(rows, low, high, stops) {
     }
   });
   context.putImageData(picture, 0, 0);
-  const [across, down] = [Math.ceil(1000 / width), Math.ceil(600 / height)]; // cells keep their edges when it is stretched
+  // cells keep their edges when it is stretched; a single column has none to keep
+  const [across, down] = [width > 1 ? Math.ceil(800 / width) : 1, Math.ceil(500 / height)];
   const large = element("canvas", { width: across * width, height: down * height });
   const pen = large.getContext("2d");
   pen.imageSmoothingEnabled = false;
