@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from tesseract_fl.cli.sweep import command
 from tesseract_fl.experiments.store import Store
 from tesseract_fl.experiments.sweep import cells, label, run_cells
-from tesseract_fl.reports import grids
+from tesseract_fl.reports import grid as results
 from tesseract_fl.simulation.config import Config
 from tesseract_fl.types import ConfigError, DataError
 
@@ -182,11 +182,11 @@ def test_a_grid_is_one_tidy_table_and_a_heat_map(tmp_path: Path) -> None:
         {"rule": "krum", "f": "2", "seed": "1", "accuracy": 0.7},
         {"rule": "fedsgd", "f": "3", "seed": "0", "accuracy": None},
     ]
-    text, files = grids.write(rows, ["rule", "f", "seed"], tmp_path)
+    text, files = results.write(rows, ["rule", "f", "seed"], tmp_path)
     assert text.splitlines()[2:] == ["| krum | 60.00 |  |", "| fedsgd |  |  |"]
     assert {path.name for path in files} == {f"results.{kind}" for kind in ("csv", "parquet", "md", "png", "svg")}
     table = parquet.read_table(tmp_path / "results.parquet").to_pylist()
     assert [row["accuracy"] for row in table] == [0.5, 0.7, None]
     assert [row["attack_success"] for row in table] == [0.25, None, None]
-    assert grids.crossed(["rule", "attack", "lr"]) == ("attack", "rule")
-    assert grids.crossed(["lr", "seed"]) is None
+    assert results.crossed(["rule", "attack", "lr"]) == ("attack", "rule")
+    assert results.crossed(["lr", "seed"]) is None

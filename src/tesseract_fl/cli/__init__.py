@@ -22,6 +22,8 @@ COMMANDS = {
     "demo": "tesseract_fl.cli.demo",
     "list": "tesseract_fl.cli.list",
     "ledger": "tesseract_fl.cli.ledger",
+    "report": "tesseract_fl.cli.report",
+    "watch": "tesseract_fl.cli.watch",
 }
 
 

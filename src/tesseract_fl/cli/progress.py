@@ -1,14 +1,16 @@
-"""Progress on the terminal: a bar with an estimate for people, plain lines for logs."""
+"""Progress on the terminal: a bar with an estimate and a small table for people, plain lines for logs."""
 
 from __future__ import annotations
 
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, Group
+from rich.live import Live
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -17,6 +19,9 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.table import Table
+
+from tesseract_fl.reports.journal import suspected
 
 Report = Callable[[dict[str, Any], float], None]
 
@@ -41,6 +46,35 @@ def cells(title: str, total: int, quiet: bool = False) -> Iterator[tuple[Callabl
         yield lambda rounds: bar.advance(task, rounds), lambda line: bar.console.print(line, markup=False)
 
 
+class Board:
+    """A small table of the last evaluated rounds, and of the one that was just played."""
+
+    def __init__(self, rows: int = 6) -> None:
+        self._rows: deque[tuple[str, ...]] = deque(maxlen=rows)
+        self._now: tuple[str, ...] | None = None
+
+    def start(self) -> None:
+        self._rows.clear()
+        self._now = None
+
+    def add(self, record: dict[str, Any], seconds: float) -> None:
+        accuracy = record.get("accuracy")
+        quality = "" if accuracy is None else f"{accuracy:.1%}"
+        row = (str(record["round"]), quality, str(suspected(record)), f"{seconds:.2f}")
+        self._now = row
+        if accuracy is not None:
+            self._rows.append(row)
+
+    def __rich__(self) -> Table:
+        table = Table("round", "accuracy", "suspected clients", "seconds a round", box=None, header_style="dim")
+        for column in table.columns:
+            column.justify = "right"
+        shown = [*self._rows, *([self._now] if self._now and self._now not in self._rows else [])]
+        for row in shown:
+            table.add_row(*row, style="bold" if row is shown[-1] else "dim")
+        return table
+
+
 @contextmanager
 def rounds(quiet: bool = False) -> Iterator[Callable[[str, int, int], Report]]:
     """Yields a function that starts the bar of a run, `(title, total, done)`, and gives its callback."""
@@ -54,29 +88,34 @@ def rounds(quiet: bool = False) -> Iterator[Callable[[str, int, int], Report]]:
         TextColumn("left"),
         TimeRemainingColumn(),
     )
-    progress = Progress(*columns, console=console, disable=quiet or not console.is_terminal)
+    progress = Progress(*columns, console=console)
+    board = Board()
 
     def start(title: str, total: int, done: int = 0) -> Report:
         task = progress.add_task(title, total=total, completed=done, quality="")
         began = time.monotonic()
+        board.start()
 
         def report(record: dict[str, Any], seconds: float) -> None:
             accuracy = record.get("accuracy")
             if accuracy is not None:
                 progress.update(task, quality=f"{accuracy:.1%}")
             progress.advance(task)
+            board.add(record, seconds)
             if "skipped" in record:
-                progress.console.print(f"skipped: {record['skipped']}", markup=False)
+                console.print(f"skipped: {record['skipped']}", markup=False, highlight=False)
             elif accuracy is not None and not console.is_terminal and not quiet:
                 pace = (time.monotonic() - began) / (record["round"] - done)
                 print(
                     f"{title}: round {record['round']}/{total}, accuracy {accuracy:.1%}, "
-                    f"{pace:.2f} s a round, about {pace * (total - record['round']):.0f} s left",
+                    f"{suspected(record)} suspected, {pace:.2f} s a round, "
+                    f"about {pace * (total - record['round']):.0f} s left",
                     file=sys.stderr,
                     flush=True,
                 )
 
         return report
 
-    with progress:
+    live = Live(Group(progress, board), console=console, refresh_per_second=4)
+    with live if console.is_terminal and not quiet else nullcontext():
         yield start

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,7 @@ def _settings(function: Any) -> Any:
 @click.option("--data-dir", type=click.Path(file_okay=False, path_type=Path), help="Where your data sets are.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Run directory.")
 @click.option("--resume", is_flag=True, help="Go on with the run in --out; it is started if there is none.")
+@click.option("--tensorboard", is_flag=True, help="Also write event files for TensorBoard into the run directory.")
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads; all cores if not given.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON, and no progress.")
 def command(
@@ -69,6 +71,7 @@ def command(
     data_dir: Path | None,
     out: Path | None,
     resume: bool,
+    tensorboard: bool,
     threads: int | None,
     as_json: bool,
     **options: Any,
@@ -104,7 +107,12 @@ def command(
     settings = Config.from_table(table)
     out = out or Path("runs") / name_of(settings)
     dataset = settings.data.read(data_dir)
-    with rounds(quiet=as_json) as start:
+    with ExitStack() as stack:
+        start = stack.enter_context(rounds(quiet=as_json))
+        if tensorboard:
+            from tesseract_fl.reports.tensorboard import recording
+
+            start = stack.enter_context(recording(out / "tensorboard", start))
         summary = run(settings, dataset, out, resume=resume, on_start=start)
     if as_json:
         click.echo(json.dumps(summary | {"directory": str(out)}))

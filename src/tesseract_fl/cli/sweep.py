@@ -38,18 +38,27 @@ def command(file: Path, out: Path | None, as_json: bool, **how: Any) -> None:
       seed = [0, 1, 2]
     """
     from tesseract_fl.experiments.sweep import cells
-    from tesseract_fl.reports import grids as shown
+    from tesseract_fl.reports import grid as results
 
     grid = cells(read_table(file))
     out = out or file.with_suffix("")
     found = sorted(grids.played(grid, as_json=as_json, **how), key=lambda entry: entry[0])
-    rows = [{**cell.labels, **_flat(summary), "directory": home.name} for _, cell, home, summary in found]
-    text, files = shown.write(rows, list(grid[0].varied), out)
+    rows = [
+        {**cell.labels, **_flat(summary), **_paper(cell), "directory": home.name} for _, cell, home, summary in found
+    ]
+    text, files = results.write(rows, list(grid[0].varied), out)
     if as_json:
         click.echo(json.dumps({"runs": rows, "csv": str(out / "results.csv"), "files": [str(path) for path in files]}))
         return
     click.echo(text, nl=False)
     click.echo(f"{len(rows)} of {len(grid)} runs are in {', '.join(str(path) for path in files)}")
+
+
+def _paper(cell: Any) -> dict[str, float]:
+    from tesseract_fl.experiments.paper import beside
+
+    theirs = beside(cell.config.to_table())
+    return {} if theirs is None else {"paper": theirs}
 
 
 def _flat(summary: dict[str, Any]) -> dict[str, Any]:

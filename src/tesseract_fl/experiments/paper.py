@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Any
+
+from tesseract_fl.experiments.presets import PAPER
+
+SIZES = ("clients", "malicious", "rounds", "batch", "lr", "schedule", "optimiser")
 
 
 @cache
@@ -22,6 +27,16 @@ def quality(data: str, attack: str, rule: str) -> float | None:
     """
     found: float | None = tables()["accuracy"].get(attack, {}).get(rule, {}).get(data)
     return found
+
+
+def beside(table: Mapping[str, Any]) -> float | None:
+    """The paper's accuracy, from 0 to 1, for a complete configuration; None unless it is in the paper's setting."""
+    data, attack, rule = (table[kind]["name"] for kind in ("data", "attack", "rule"))
+    setting = PAPER.get(data)
+    if setting is None or data == "shakespeare" or any(table[key] != setting[key] for key in SIZES):
+        return None
+    found = quality(data, attack, rule)
+    return None if found is None else found / 100
 
 
 def share_above(rule: str, camp: str, attack: str) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tesseract_fl.reputation.suspects import NEGLIGIBLE
 from tesseract_fl.types import DataError, Float64s
 
 
@@ -51,6 +53,13 @@ class Run:
         weights = [record for record in self.records if record.get("weights") is not None][-1]
         ours = zip(weights["clients"], weights["weights"], strict=True)
         return float(sum(weight for client, weight in ours if number(client) < self.config["malicious"]))
+
+
+def suspected(record: Mapping[str, Any]) -> int:
+    """How many clients a round leaves suspected: turned away, or with next to no weight."""
+    weights = record.get("weights") or []
+    light = [client for client, w in zip(record["clients"], weights, strict=False) if w < NEGLIGIBLE * max(weights)]
+    return len({*light, *(rejection["client"] for rejection in record.get("rejected", []))})
 
 
 def number(client: str) -> int:

@@ -143,9 +143,16 @@ class Ledger:
         rows = self._connection.execute(query, (client, round)).fetchall()
         return [Verdict(**dict(zip(_FIELDS, row, strict=True))) for row in rows]
 
-    def entries(self) -> list[Entry]:
-        """Every round, without its verdicts."""
-        rows = self._connection.execute("SELECT round, outcome, detail, asked, admitted, seconds FROM rounds")
+    def rows_after(self, row: int, upto: int | None = None) -> Iterator[tuple[Any, ...]]:
+        """The history after a row of its table: (row, *fields of a verdict). What came since somebody last looked;
+        plain rows, because they may be millions."""
+        query = f"SELECT rowid, {_NAMES} FROM verdicts WHERE rowid > ? AND rowid <= ? ORDER BY rowid"  # noqa: S608
+        yield from self._connection.execute(query, (row, 2**62 if upto is None else upto))
+
+    def entries(self, after: int = 0) -> list[Entry]:
+        """Every round, or those after one of them, without verdicts."""
+        query = "SELECT round, outcome, detail, asked, admitted, seconds FROM rounds WHERE round > ? ORDER BY round"
+        rows = self._connection.execute(query, (after,))
         names = ("round", "outcome", "detail", "asked", "admitted", "seconds")
         return [Entry(**dict(zip(names, row, strict=True))) for row in rows]
 

@@ -80,13 +80,19 @@ def _unbroken(history: Sequence[Verdict], largest: dict[int, float]) -> list[Ver
 
 def explained(ledger: Ledger, client: ClientId, round: int) -> Iterator[str]:
     """Why a client weighed what it weighed in a round."""
-    of_round = ledger.verdicts(round=round)
+    yield from explanation(client, round, ledger.verdicts(round=round), ledger.verdicts(client=client))
+
+
+def explanation(
+    client: ClientId, round: int, of_round: Sequence[Verdict], of_client: Sequence[Verdict]
+) -> Iterator[str]:
+    """The same from the verdicts of the round and the history of the client, wherever they were kept."""
     own = [verdict for verdict in of_round if verdict.client == client]
     if not own:
         raise ConfigError(f"the ledger has nothing about {client} in round {round}: it was not asked, or banned")
     for verdict in own:
         yield from _explained(verdict, of_round)
-    yield from _reputation(ledger.verdicts(client=client), round)
+    yield from _reputation(of_client, round)
 
 
 _WORDS = {
@@ -96,11 +102,12 @@ _WORDS = {
     "rejected": "was turned away by the gate",
     "ignored": "sent something that was not counted, and not held against it",
     "absent": "did not answer, which is not held against it",
+    "banned": "was not asked: an operator had banned it",
 }
 
 
 def _explained(verdict: Verdict, of_round: Sequence[Verdict]) -> Iterator[str]:
-    yield f"In round {verdict.round} {verdict.client} {_WORDS[verdict.verdict]}."
+    yield f"In round {verdict.round} client {verdict.client} {_WORDS[verdict.verdict]}."
     if verdict.code or verdict.detail:
         yield f"  why: {' — '.join(part for part in (verdict.code, verdict.detail) if part)}"
     if verdict.score is not None:

@@ -31,7 +31,8 @@ Batches = Iterable[Batch]
 Part = TypeVar("Part")
 Result = TypeVar("Result")
 
-_PARAMETERS, _SAMPLES = 2**20, 512  # of the clients that are played together; more leave the caches
+# of the clients that are played together; more leave the caches. A label per position of a sequence counts as one
+_PARAMETERS, _SAMPLES, _LABELS = 2**20, 512, 20_000
 _VMAP_PARAMETERS = 20_000  # of one model; beyond, the loop is at least as fast
 
 
@@ -69,7 +70,8 @@ class Clients:
         for player in self.players:
             player.begin(self.model)
         ways = self._ways = self._ways or self._choose(first[0])
-        size = max(1, min(_PARAMETERS // self.model.layout.d, _SAMPLES // len(first[0][1])))
+        labels = first[0][1]
+        size = max(1, min(_PARAMETERS // self.model.layout.d, _SAMPLES // len(labels), _LABELS // labels.numel()))
         groups = [slice(i, i + size) for i in range(0, len(clients), size)]
         played = self._share(
             lambda player, group: player.play(clients[group], lr, out[group], learned[group], ways), groups

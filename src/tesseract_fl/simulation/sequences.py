@@ -7,8 +7,11 @@ everything that does not depend on the position before is one matrix product ove
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
+import numpy as np
 import torch
+from numba import njit
 from torch import Tensor, nn
 from torch.nn.functional import embedding
 
@@ -125,22 +128,33 @@ class Recurrent(Stage):
         d_a = self.scratch("d_a", n, positions, 3 * width)
         d_b = self.scratch("d_b", n, positions, 3 * width)
         d_h = self.scratch("d_h", n, width).zero_()
-        steps = zip(self.h.unbind(1), self.gates, g.unbind(1), d_a.unbind(1), d_b.unbind(1), strict=False)
-        for before, gates, g_t, a, b in reversed(list(steps)):
-            r, z, b_m, m = gates.chunk(4, dim=1)
-            d_r, d_z, d_m = a.chunk(3, dim=1)
-            d_h.add_(g_t)
-            torch.addcmul(d_h, d_h, z, value=-1, out=d_m)
-            torch.ops.aten.tanh_backward(d_m, m, grad_input=d_m)
-            torch.sub(before, m, out=d_z).mul_(d_h)
-            torch.mul(d_m, b_m, out=d_r)
-            torch.ops.aten.sigmoid_backward(a[:, : 2 * width], gates[:, : 2 * width], grad_input=a[:, : 2 * width])
-            b.copy_(a)[:, 2 * width :].mul_(r)
-            d_h.mul_(z).addmm_(b, self.memory.weight)
+        arrays = [tensor.numpy() for tensor in (self.gates, self.h, g.contiguous(), d_a, d_b, d_h)]
+        for t, b in reversed(list(enumerate(d_b.unbind(1)))):
+            _step_back(t, *arrays)
+            d_h.addmm_(b, self.memory.weight)
         self.memory.x = self.h[:, :-1]
         self.memory.backward(d_b, starts, rows)
         self.input.leads = self.leads
         return self.input.backward(d_a, starts, rows)
+
+
+@njit(nogil=True, fastmath={"contract"}, cache=True)
+def _step_back(t: Any, gates: Any, h: Any, g: Any, d_a: Any, d_b: Any, d_h: Any) -> None:
+    """The gradients of a and b at position t, and of the h before it without what goes through b."""
+    n, width = d_h.shape
+    one = np.float32(1)
+    for i in range(n):
+        r, z = gates[t, i, :width], gates[t, i, width : 2 * width]
+        b_m, m = gates[t, i, 2 * width : 3 * width], gates[t, i, 3 * width :]
+        to_a, to_b, to_h, before = d_a[i, t], d_b[i, t], d_h[i], h[i, t]
+        for k in range(width):
+            d = to_h[k] + g[i, t, k]
+            d_m = d * (one - z[k]) * (one - m[k] * m[k])
+            d_r = d_m * b_m[k] * r[k] * (one - r[k])
+            d_z = d * (before[k] - m[k]) * z[k] * (one - z[k])
+            to_a[k], to_a[width + k], to_a[2 * width + k] = d_r, d_z, d_m
+            to_b[k], to_b[width + k], to_b[2 * width + k] = d_r, d_z, d_m * r[k]
+            to_h[k] = d * z[k]
 
 
 def _affine(module: nn.GRU, side: str, layer: int) -> nn.Linear:

@@ -1,0 +1,129 @@
+"""The results of a grid: one tidy table with pictures, and the matrices that a page shows of it.
+
+The paper's numbers stand beside ours where the table has them.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from tesseract_fl.reports import plots, tables
+from tesseract_fl.reports.sources import GRID
+from tesseract_fl.reports.tables import matrix
+from tesseract_fl.types import DataError
+
+# figure → what it is called, and whether it is a share of one
+FIGURES = {
+    "accuracy": "test accuracy",
+    "attack_success": "the attack's success",
+    "true_positive_rate": "malicious clients caught",
+    "false_positive_rate": "honest clients caught",
+    "auroc": "AUROC of reputation",
+    "malicious_weight": "weight of the malicious clients",
+    "honest_weight_lost": "weight that honest clients lost",
+}
+PAPER = "paper"  # a column with the paper's accuracy, in the unit of `accuracy`
+
+
+def is_grid(directory: Path) -> bool:
+    return (directory / GRID).is_file()
+
+
+def read_grid(directory: Path) -> dict[str, Any]:
+    """The matrices of a grid. Runs that differ in something else than rule and attack, as seeds, are averaged."""
+    rows = _rows(directory / GRID)
+    found = {name: _matrix(rows, name) for name in (*FIGURES, PAPER)}
+    heads, names = found["accuracy"]["rules"], found["accuracy"]["attacks"]
+    return {
+        "name": directory.resolve().name,
+        "rules": heads,
+        "attacks": names,
+        "runs": len(rows),
+        "figures": [
+            {"figure": name, "title": words, "values": found[name]["values"]}
+            for name, words in FIGURES.items()
+            if any(value is not None for line in found[name]["values"] for value in line)
+        ],
+        "paper": found[PAPER]["values"] if any(PAPER in row for row in rows) else None,
+    }
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    try:
+        with path.open(newline="") as file:
+            rows = list(csv.DictReader(file))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{path} can't be read: {error}") from error
+    missing = {"rule", "attack", "accuracy"} - set(rows[0] if rows else ())
+    if missing:
+        raise DataError(f"{path} has no {', '.join(sorted(missing))}: a grid's matrix needs rule, attack and accuracy")
+    return rows
+
+
+def _matrix(rows: Sequence[dict[str, str]], figure: str) -> dict[str, Any]:
+    together: dict[tuple[str, str], list[float]] = {}
+    for row in rows:
+        together.setdefault((row["attack"], row["rule"]), []).extend(_values(row.get(figure)))
+    means = [
+        {"attack": attack, "rule": rule, figure: sum(values) / len(values) if values else None}
+        for (attack, rule), values in together.items()
+    ]
+    heads, lines = matrix(means, down="attack", across="rule", value=figure)
+    return {"rules": heads[1:], "attacks": [line[0] for line in lines], "values": [line[1:] for line in lines]}
+
+
+def _values(text: str | None) -> list[float]:
+    try:
+        value = float(text or "nan")
+    except ValueError:
+        return []
+    return [value] if math.isfinite(value) else []
+
+
+def write(rows: Sequence[Mapping[str, Any]], varied: Sequence[str], out: Path) -> tuple[str, list[Path]]:
+    """Leave the tables and pictures of a grid in `out`; the cross table as text, and the files."""
+    out.mkdir(parents=True, exist_ok=True)
+    tables.write_csv(rows, out / "results.csv")
+    files = [out / "results.csv"]
+    if tables.write_parquet(rows, out / "results.parquet"):
+        files.append(out / "results.parquet")
+    axes = crossed(varied)
+    if not rows or axes is None:
+        return "", files
+    heads, lines = accuracies(rows, *axes)
+    text = tables.markdown(heads, [[line[0], *map(_shown, line[1:])] for line in lines])
+    (out / "results.md").write_text(text)
+    pictures = [out / "results.png", out / "results.svg"]
+    plots.heat_map(heads, lines, pictures, f"final accuracy, {axes[0]} × {axes[1]}")
+    return text, [*files, out / "results.md", *pictures]
+
+
+def crossed(varied: Sequence[str]) -> tuple[str, str] | None:
+    """What goes down and what across: attacks and rules, or the only two settings that vary besides the seed."""
+    others = [key for key in varied if key != "seed"]
+    if {"attack", "rule"} <= set(others):
+        return "attack", "rule"
+    return (others[0], others[1]) if len(others) == 2 else None
+
+
+def accuracies(rows: Sequence[Mapping[str, Any]], down: str, across: str) -> tuple[list[str], list[list[Any]]]:
+    """The cross table of final accuracies in per cent, means over what else varies."""
+    groups: dict[tuple[str, str], list[float]] = {}
+    for row in rows:
+        group = groups.setdefault((row[down], row[across]), [])
+        if row["accuracy"] is not None:
+            group.append(100 * row["accuracy"])
+    means = [
+        {down: name, across: head, "accuracy": mean(values) if values else None}
+        for (name, head), values in groups.items()
+    ]
+    return tables.matrix(means, down=down, across=across, value="accuracy")
+
+
+def _shown(value: float | None) -> str | None:
+    return None if value is None else f"{value:.2f}"
