@@ -19,6 +19,7 @@ from tesseract_fl.models.small import Dnn, Logistic, Mlp
 from tesseract_fl.models.vector import FlatModel
 from tesseract_fl.simulation.evaluate import evaluate
 from tesseract_fl.simulation.gradients import Clients, channels_last
+from tesseract_fl.simulation.outer import outer_sums
 from tesseract_fl.simulation.pooled import Pooled
 from tesseract_fl.simulation.stacked import Stacked
 from tesseract_fl.types import ConfigError, Matrix
@@ -398,3 +399,19 @@ def test_evaluation_counts_right_answers() -> None:
     quality = evaluate(Clients(model), x, y)
     assert quality.accuracy == (logits.argmax(dim=1) == y).double().mean().item()
     assert quality.loss == pytest.approx(cross_entropy(logits, y).item(), rel=1e-5)
+
+
+@settings(max_examples=40)
+@given(samples=st.integers(1, 9), outputs=st.integers(1, 11), inputs=st.integers(1, 40), seed=st.integers(0, 1000))
+def test_outer_sums(samples: int, outputs: int, inputs: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    g, x = rng.standard_normal((samples, outputs), np.float32), rng.standard_normal((samples, inputs), np.float32)
+    out = np.full((outputs, inputs), np.nan, np.float32)
+    outer_sums(np.ascontiguousarray(g.T), x, out)
+    np.testing.assert_allclose(out, g.astype(np.float64).T @ x, rtol=1e-5, atol=1e-5)
+
+
+def test_a_wide_linear_layer() -> None:
+    torch.manual_seed(0)
+    model = FlatModel(nn.Sequential(nn.Linear(1030, 1025), nn.ReLU(), nn.Linear(1025, 4)))
+    assert_right(model, draw((1030,), [3, 3, 5]), "stacked")

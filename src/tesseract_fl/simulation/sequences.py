@@ -15,7 +15,7 @@ from numba import njit
 from torch import Tensor, nn
 from torch.nn.functional import embedding
 
-from tesseract_fl.simulation.stages import Linear, Scratch, Slots, Stage, Starts
+from tesseract_fl.simulation.stages import Scratch, Slots, Stage, Starts
 
 
 class Embedding(Stage):
@@ -55,47 +55,22 @@ class ClassesFirst(Stage):
         return g.transpose(1, 2)
 
 
-class Lookup(Stage):
-    """y = W·E[x] + b: an embedding and the linear layer behind it, which has to see every symbol only once.
-
-    With S the sums of g over the positions of each symbol: ∂W = Sᵀ·E, ∂b = Σ S and ∂E = S·W.
-    """
-
-    def __init__(self, module: nn.Embedding, behind: nn.Linear, slots: Slots) -> None:
-        self._held = [module.weight, behind.weight, behind.bias]
-        self._slots = [slots[id(parameter)] for parameter in self._held]
-        self.symbols, self.weight, self.bias = (parameter.detach() for parameter in self._held)
-
-    @property
-    def parameters(self) -> list[Tensor]:
-        return self._held
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.x = x
-        return embedding(x, torch.addmm(self.bias, self.symbols, self.weight.t()))
-
-    def backward(self, g: Tensor, starts: Starts, rows: Tensor) -> Tensor:
-        d_symbols, d_weight, d_bias = (rows[:, slot.columns].view(-1, *slot.shape) for slot in self._slots)
-        sums = torch.empty(len(self.symbols), len(self.weight))
-        for i, span in enumerate(slice(*ends) for ends in pairwise(starts)):
-            sums.zero_().index_add_(0, self.x[span].flatten(), g[span].flatten(0, -2))
-            torch.mm(sums, self.weight, out=d_symbols[i])
-            torch.mm(sums.t(), self.symbols, out=d_weight[i])
-            torch.sum(sums, dim=0, out=d_bias[i])
-        return g
-
-
 class Recurrent(Stage):
     """One layer of gated recurrent units, with a and b the products of input and of the last h with their weights.
 
     r = σ(a_r + b_r),  z = σ(a_z + b_z),  m = tanh(a_m + r·b_m),  h ← (1 − z)·m + z·h
+
+    Behind an embedding E the input's products, W·E[x], are formed once per symbol; with S the sums of ∂a over the
+    positions of each symbol, ∂W = Sᵀ·E and ∂E = S·W. In memory positions come first: a step reads what lies together.
     """
 
     def __init__(self, module: nn.GRU, layer: int, slots: Slots, symbols: nn.Embedding | None = None) -> None:
-        arriving, remembered = (_affine(module, side, layer) for side in ("ih", "hh"))
-        self.input: Stage = Linear(arriving, slots) if symbols is None else Lookup(symbols, arriving, slots)
-        self.memory = Linear(remembered, slots)
-        self.memory.leads = True  # what goes back to the last h is needed position by position
+        sides = [(f"weight_{side}_l{layer}", f"bias_{side}_l{layer}") for side in ("ih", "hh")]
+        self._held = [getattr(module, name) for names in sides for name in names]
+        self._held += [] if symbols is None else [symbols.weight]
+        self._slots = [slots[id(parameter)] for parameter in self._held]
+        self.w_a, self.b_a, self.w_b, self.b_b, *rest = (parameter.detach() for parameter in self._held)
+        self.symbols = rest[0] if rest else None
         self.width = module.hidden_size
         self.scratch = Scratch()
 
@@ -105,37 +80,65 @@ class Recurrent(Stage):
 
     @property
     def parameters(self) -> list[Tensor]:
-        return self.input.parameters + self.memory.parameters
+        return self._held
 
     def forward(self, x: Tensor) -> Tensor:
-        n, positions = x.shape[:2]
-        width, weight, bias = self.width, self.memory.weight.t(), self.memory.bias
-        assert bias is not None
+        positions, n = x.shape[1], x.shape[0]
+        width = self.width
+        self.x = x.transpose(0, 1).contiguous()
+        a = self._products()
         self.gates = self.scratch("gates", positions, n, 4 * width)  # r, z, b_m, m
-        self.h = self.scratch("h", n, positions + 1, width)
-        self.h[:, 0] = 0
-        h = self.h.unbind(1)
-        for t, (a, gates) in enumerate(zip(self.input.forward(x).unbind(1), self.gates, strict=True)):
-            torch.addmm(bias, h[t], weight, out=gates[:, : 3 * width])
-            gates[:, : 2 * width].add_(a[:, : 2 * width]).sigmoid_()
+        self.h = self.scratch("h", positions + 1, n, width)
+        self.h[0] = 0
+        h, weight = self.h.unbind(0), self.w_b.t()
+        for t, gates in enumerate(self.gates):
+            torch.addmm(self.b_b, h[t], weight, out=gates[:, : 3 * width])
+            gates[:, : 2 * width].add_(a[t, :, : 2 * width]).sigmoid_()
             r, z, b_m, m = gates.chunk(4, dim=1)
-            torch.addcmul(a[:, 2 * width :], r, b_m, out=m).tanh_()
+            torch.addcmul(a[t, :, 2 * width :], r, b_m, out=m).tanh_()
             torch.lerp(m, h[t], z, out=h[t + 1])
-        return self.h[:, 1:].contiguous()
+        return self.h[1:].transpose(0, 1)
+
+    def _products(self) -> Tensor:
+        """a, for all positions."""
+        if self.symbols is not None:
+            return embedding(self.x, torch.addmm(self.b_a, self.symbols, self.w_a.t()))
+        out = self.scratch("a", *self.x.shape[:2], 3 * self.width)
+        torch.addmm(self.b_a, self.x.flatten(0, 1), self.w_a.t(), out=out.flatten(0, 1))
+        return out
 
     def backward(self, g: Tensor, starts: Starts, rows: Tensor) -> Tensor:
         n, positions, width = g.shape
-        d_a = self.scratch("d_a", n, positions, 3 * width)
-        d_b = self.scratch("d_b", n, positions, 3 * width)
+        d_a = self.scratch("d_a", positions, n, 3 * width)
+        d_b = self.scratch("d_b", positions, n, 3 * width)
         d_h = self.scratch("d_h", n, width).zero_()
-        arrays = [tensor.numpy() for tensor in (self.gates, self.h, g.contiguous(), d_a, d_b, d_h)]
-        for t, b in reversed(list(enumerate(d_b.unbind(1)))):
+        arrays = [tensor.numpy() for tensor in (self.gates, self.h, g.transpose(0, 1).contiguous(), d_a, d_b, d_h)]
+        for t in reversed(range(positions)):
             _step_back(t, *arrays)
-            d_h.addmm_(b, self.memory.weight)
-        self.memory.x = self.h[:, :-1]
-        self.memory.backward(d_b, starts, rows)
-        self.input.leads = self.leads
-        return self.input.backward(d_a, starts, rows)
+            d_h.addmm_(d_b[t], self.w_b)
+        targets = [rows[:, slot.columns].view(-1, *slot.shape) for slot in self._slots]
+        for i, span in enumerate(slice(*ends) for ends in pairwise(starts)):
+            own = [target[i] for target in targets]
+            self._own_gradients(self.x[:, span], self.h[:-1, span], d_a[:, span], d_b[:, span], own)
+        if self.leads or self.symbols is not None:
+            return g
+        dx = self.scratch("dx", *self.x.shape)
+        torch.mm(d_a.flatten(0, 1), self.w_a, out=dx.flatten(0, 1))
+        return dx.transpose(0, 1)
+
+    def _own_gradients(self, x: Tensor, h: Tensor, d_a: Tensor, d_b: Tensor, own: list[Tensor]) -> None:
+        """One client's gradients, from its samples."""
+        a, b = (tensor.reshape(-1, 3 * self.width) for tensor in (d_a, d_b))
+        torch.mm(b.t(), h.reshape(-1, self.width), out=own[2])
+        torch.sum(b, dim=0, out=own[3])
+        if self.symbols is None:
+            torch.mm(a.t(), x.reshape(-1, x.shape[-1]), out=own[0])
+            torch.sum(a, dim=0, out=own[1])
+        else:
+            sums = torch.zeros(len(self.symbols), 3 * self.width).index_add_(0, x.flatten(), a)
+            torch.mm(sums.t(), self.symbols, out=own[0])
+            torch.sum(sums, dim=0, out=own[1])
+            torch.mm(sums, self.w_a, out=own[4])
 
 
 @njit(nogil=True, fastmath={"contract"}, cache=True)
@@ -146,19 +149,12 @@ def _step_back(t: Any, gates: Any, h: Any, g: Any, d_a: Any, d_b: Any, d_h: Any)
     for i in range(n):
         r, z = gates[t, i, :width], gates[t, i, width : 2 * width]
         b_m, m = gates[t, i, 2 * width : 3 * width], gates[t, i, 3 * width :]
-        to_a, to_b, to_h, before = d_a[i, t], d_b[i, t], d_h[i], h[i, t]
+        to_a, to_b, to_h, before = d_a[t, i], d_b[t, i], d_h[i], h[t, i]
         for k in range(width):
-            d = to_h[k] + g[i, t, k]
+            d = to_h[k] + g[t, i, k]
             d_m = d * (one - z[k]) * (one - m[k] * m[k])
             d_r = d_m * b_m[k] * r[k] * (one - r[k])
             d_z = d * (before[k] - m[k]) * z[k] * (one - z[k])
             to_a[k], to_a[width + k], to_a[2 * width + k] = d_r, d_z, d_m
             to_b[k], to_b[width + k], to_b[2 * width + k] = d_r, d_z, d_m * r[k]
             to_h[k] = d * z[k]
-
-
-def _affine(module: nn.GRU, side: str, layer: int) -> nn.Linear:
-    """What a recurrent layer does with its input (`ih`) or with the last h (`hh`), as a linear layer."""
-    linear = nn.Linear(1, 1, device="meta")
-    linear.weight, linear.bias = (getattr(module, f"{kind}_{side}_l{layer}") for kind in ("weight", "bias"))
-    return linear

@@ -17,8 +17,10 @@ import torch
 from torch import Tensor, nn
 
 from tesseract_fl.layout import Slot
+from tesseract_fl.simulation.outer import outer_sums
 from tesseract_fl.types import Ints
 
+WIDE = 2**20  # parameters of a linear layer from which on our own kernel is faster than the BLAS
 Slots: TypeAlias = dict[int, Slot]  # id of a parameter → where it is in a row
 Starts: TypeAlias = Ints  # the samples of client i, whose row is the i-th, are those from starts[i] to starts[i + 1]
 
@@ -94,7 +96,12 @@ class Linear(Weighted):
             weight, *bias = self.targets(rows[first:last])
             own = slice(starts[first], starts[last])
             outer = g[own].reshape(last - first, -1, g.shape[-1])  # clients × samples and positions × outputs
-            torch.bmm(outer.transpose(1, 2), self.x[own].reshape(*outer.shape[:2], -1), out=weight)
+            inner = self.x[own].reshape(*outer.shape[:2], -1)
+            if self.weight.numel() < WIDE:
+                torch.bmm(outer.transpose(1, 2), inner, out=weight)
+            else:
+                for g_i, x_i, target in zip(outer, inner, weight, strict=True):
+                    outer_sums(g_i.t().contiguous().numpy(), x_i.contiguous().numpy(), target.numpy())
             for target in bias:
                 torch.sum(outer, dim=1, out=target)
         if self.leads:
