@@ -52,9 +52,10 @@ pictures: $(READY) ## make the pictures of the README from the demonstration; ne
 	$(PHOTO)/docs/images/report.png --blink-settings=preferredColorScheme=1 file://$(CURDIR)/demo/report.html
 	$(PHOTO)/docs/images/report-dark.png --blink-settings=preferredColorScheme=0 file://$(CURDIR)/demo/report.html
 
-bench: $(READY) ## time and memory, side by side with byzfl, Flower and the usual loop; about ten minutes, on a quiet machine
+bench: $(READY) ## time and memory, side by side with byzfl, Flower and the usual loop; about twenty minutes, on a quiet machine
 	$(BIN)/python benchmarks/rules.py --curves --json benchmarks/rules.json --plot benchmarks/rules.png
 	$(BIN)/python benchmarks/round.py --json benchmarks/round.json
+	$(BIN)/python benchmarks/flower_strategy.py
 
 lint: $(READY) ## ruff and mypy
 	$(BIN)/ruff check .

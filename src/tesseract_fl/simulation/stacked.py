@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, zip_longest
+from itertools import accumulate, pairwise, zip_longest
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from tesseract_fl.models.vector import FlatModel
 from tesseract_fl.simulation import pooled
 from tesseract_fl.simulation.sequences import ClassesFirst, Embedding, Recurrent
 from tesseract_fl.simulation.stages import Convolution, Flatten, Linear, Plain, Relu, Slots, Stage
-from tesseract_fl.types import Matrix
+from tesseract_fl.types import Float64s, Ints, Matrix
 
 Batch = tuple[Tensor, Tensor]
 
@@ -64,13 +64,13 @@ class Stacked:
         """Write u_i = −lr·g_i of one batch per client into the rows of `out`; the loss of each is returned."""
         starts = np.array(list(accumulate((len(y) for _, y in batches), initial=0)))
         x, y = (torch.cat(part) if len(part) > 1 else part[0] for part in zip(*batches, strict=True))
-        logits = self.predict(x).movedim(1, -1)  # samples (× positions) × classes
-        g = torch.empty_like(logits, memory_format=torch.contiguous_format)
+        logits = self.predict(x)
         losses = np.empty(len(batches))
-        positions = y[0].numel()
-        guesses, errors = logits.reshape(-1, g.shape[-1]), g.view(-1, g.shape[-1])
-        _loss(guesses.numpy(), y.flatten().numpy(), starts * positions, -lr, errors.numpy(), losses)
-        g = g.movedim(-1, 1)
+        if logits.ndim == 2:
+            g = torch.empty_like(logits)
+            _loss(logits.numpy(), y.numpy(), starts, -lr, g.numpy(), losses)
+        else:
+            g = _loss_at_positions(logits, y, starts, -lr, losses)
         rows = torch.from_numpy(out)
         for stage in reversed(self.stages[self.first :]):
             g = stage.backward(g, starts, rows)
@@ -105,6 +105,19 @@ def _loss(logits: Any, y: Any, starts: Any, scale: Any, g: Any, losses: Any) -> 
             losses[i] += share * (np.log(total) + top - logits[b, y[b]])
             for j in range(logits.shape[1]):
                 g[b, j] = scale * share * (odds[j] / total - (j == y[b]))
+
+
+def _loss_at_positions(logits: Tensor, y: Tensor, starts: Ints, scale: float, losses: Float64s) -> Tensor:
+    """The same for samples × classes × positions, means over all positions, in torch's float32: there are many."""
+    if y.min() < 0 or y.max() >= logits.shape[1]:
+        raise IndexError("a label is not one of the classes that the model knows")
+    g = torch.log_softmax(logits.movedim(1, -1), dim=-1)
+    right = g.gather(-1, y[..., None]).double()
+    g.exp_().scatter_add_(-1, y[..., None], -torch.ones(1).expand(right.shape))
+    for i, span in enumerate(slice(*ends) for ends in pairwise(starts.tolist())):
+        losses[i] = -float(right[span].mean())
+        g[span] *= scale / y[span].numel()
+    return g.movedim(-1, 1)
 
 
 def _layers(module: nn.Module) -> Iterator[nn.Module]:
