@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from tesseract_fl.reports.journal import Run
 # Okabe and Ito's palette: told apart by colour-blind readers too
 COLOURS = ("#000000", "#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 DASHES = ("--", "-", "-", "-.", ":", "-", "-.")
+CAMPS = {"benign": (COLOURS[2], "-"), "malicious": (COLOURS[1], "-")}
 
 
 def accuracy_over_rounds(runs: Mapping[str, Run], path: Path, title: str) -> None:
@@ -62,7 +64,7 @@ def panels(shown: Sequence[Panel], paths: Sequence[Path], note: str = "") -> Non
     lines = -(-len(shown) // columns)
     figure, axes = _figure("", lines, columns)
     names = list(dict.fromkeys(name for panel in shown for name in panel.curves))
-    style = {name: (COLOURS[i % len(COLOURS)], DASHES[i % len(DASHES)]) for i, name in enumerate(names)}
+    style = {name: (COLOURS[i % len(COLOURS)], DASHES[i % len(DASHES)]) for i, name in enumerate(names)} | CAMPS
     drawn: dict[str, Any] = {}
     for panel, axis in zip(shown, np.ravel(axes), strict=False):
         for name, points in panel.curves.items():
@@ -76,7 +78,7 @@ def panels(shown: Sequence[Panel], paths: Sequence[Path], note: str = "") -> Non
         axis.set_visible(False)
     figure.legend(drawn.values(), drawn.keys(), frameon=False, loc="outside lower center", ncols=min(3, len(drawn)))
     if note:
-        figure.supxlabel(note, fontsize=7, color="0.35")
+        figure.suptitle(fill(note, 80 * columns), fontsize=8, color="0.35", x=0.01, ha="left")
     for path in paths:
         figure.savefig(path, dpi=150)
     _close(figure)
