@@ -27,11 +27,11 @@ def test_one_camp_is_averaged_and_everybody_is_scored(camp: str, mean: list[floa
     )
 
 
-def test_a_camp_that_is_not_there_and_ids_that_are_no_numbers_are_errors() -> None:
+def test_a_camp_that_is_not_there_is_an_error() -> None:
     rule = CampMean(f=2, camp="malicious")
     with pytest.raises(PreconditionError, match="needs a malicious client"):
         rule.aggregate(updates(("2", "3", "4", "5", "6")), rule.init(2))
-    with pytest.raises(PreconditionError, match="'evil' is none"):
+    with pytest.raises(PreconditionError, match="needs a malicious client"):
         rule.aggregate(updates(("evil", "3", "4", "5", "6")), rule.init(2))
     with pytest.raises(ConfigError, match="camp must be one of benign, malicious"):
         CampMean(f=2, camp="good")

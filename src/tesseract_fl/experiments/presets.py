@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from tesseract_fl.types import ConfigError
-
 SCALES = ("paper", "cpu")
 
 # The paper's table of data sets. Its CIFAR-10 learning rate is the peak of a schedule, and its clients on
@@ -93,6 +91,8 @@ def settings_of(name: str, scale: str = "paper") -> dict[str, Any]:
     >>> settings_of("cifar10")["rounds"], settings_of("cifar10", "cpu")["rounds"]
     (2000, 400)
     """
+    from tesseract_fl.types import ConfigError  # here, because --help reads the names and shall not load numpy
+
     if name not in PRESETS:
         raise ConfigError(f"there is no preset {name!r}; there are {', '.join(PRESETS)}")
     if scale not in SCALES:

@@ -20,7 +20,8 @@ CAMPS = ("benign", "malicious")
 class CampMean(WeightingRule[TesseractState]):
     """Mean of the benign or of the malicious clients alone; for experiments, because no real server knows them.
 
-    As in a simulation, the clients numbered 0 … f − 1 are the malicious ones. The report has the flip-scores of all.
+    As in a simulation, the clients numbered 0 … f − 1 are the malicious ones, and whoever has no number is benign. The
+    report has the flip-scores of all.
 
     >>> rule = CampMean(f=1)
     >>> sent = Updates(matrix=np.array([[9.0], [1.0], [3.0]]), ids=("0", "1", "2"), round=1)
@@ -55,7 +56,8 @@ class CampMean(WeightingRule[TesseractState]):
         self, statistic: Float64s, cohort: Cohort, state: TesseractState
     ) -> tuple[Float64s, TesseractState, dict[str, Any]]:
         f = resolve_f(self.f, cohort.n)
-        bad = np.array([_number(client) < f for client in cohort.ids])
+        malicious = {str(number) for number in range(f)}
+        bad = np.array([client.partition("~")[0] in malicious for client in cohort.ids])
         camp = bad if self.camp == "malicious" else ~bad
         if not camp.any():
             raise PreconditionError(f"camp_mean needs a {self.camp} client, and there is none in this round")
@@ -63,10 +65,3 @@ class CampMean(WeightingRule[TesseractState]):
 
     def finish(self, state: TesseractState, updates: Updates, update: Matrix) -> TesseractState:
         return replace(state, direction=sign(update))
-
-
-def _number(client: str) -> int:
-    number = str(client).partition("~")[0]
-    if not number.isdigit():
-        raise PreconditionError(f"camp_mean tells camps apart by numbers, as simulations have; {client!r} is none")
-    return int(number)
