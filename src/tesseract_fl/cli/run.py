@@ -52,7 +52,9 @@ def _settings(function: Any) -> Any:
 
 
 @click.command("run")
-@click.option("--preset", type=click.Choice(list(PRESETS)), help="The paper's settings for a data set; options win.")
+@click.option(
+    "--preset", type=click.Choice(list(PRESETS)), help="The paper's settings, or ours where it has none; options win."
+)
 @click.option("--scale", type=click.Choice(["paper", "cpu"]), default="paper", show_default=True, help="Of the preset.")
 @click.option("--config", type=click.Path(dir_okay=False, path_type=Path), help="Settings in a TOML file.")
 @_settings
