@@ -174,6 +174,17 @@ def test_a_preset_is_a_base_and_other_settings_win() -> None:
             cells({"base": wrong})
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_two_names_of_one_run_are_played_once_and_both_shown(tmp_path: Path, workers: int) -> None:
+    grid = cells({"base": BASE | {"rounds": 2}, "grid": {"rule": ["tesseract", {"name": "tesseract", "decay": 0.99}]}})
+    rounds: list[int] = []
+    for _ in range(2):  # the second time from the store
+        found = list(run_cells(grid, Store(tmp_path), workers=workers, on_round=rounds.append))
+        assert sorted(cell.labels["rule"] for cell, _, _ in found) == ["tesseract", "tesseract(decay=0.99)"]
+    assert len(list(tmp_path.iterdir())) == 1
+    assert sum(rounds) == 8
+
+
 def test_a_grid_is_one_tidy_table_and_a_heat_map(tmp_path: Path) -> None:
     from pyarrow import parquet
 

@@ -95,19 +95,23 @@ def run_cells(
     checksums = _checksums(grid, data_dir)
     homes = [store.home(cell.config, checksums[_reader(cell)]) for cell in grid]
     missing: dict[Path, Cell] = {}
+    same: dict[Path, list[Cell]] = {}  # cells that are one and the same run, under different names
     for cell, home in zip(grid, homes, strict=True):
         summary = store.summary(home)
         if summary is not None:
             on_round(cell.config.rounds)
             yield cell, home, summary
         elif not only_stored:
-            missing[home] = cell
+            missing.setdefault(home, cell)
+            same.setdefault(home, []).append(cell)
     if ray is not None:
         play: Play = partial(_play_on_ray, ray)
     else:
         play = _play_in_processes if workers > 1 else _play_here
     for home, summary in play(missing, data_dir, workers, on_round):
-        yield missing[home], home, summary
+        on_round(sum(cell.config.rounds for cell in same[home][1:]))
+        for cell in same[home]:
+            yield cell, home, summary
 
 
 Finished = Iterator[tuple[Path, dict[str, Any]]]

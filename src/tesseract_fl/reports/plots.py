@@ -76,7 +76,8 @@ def panels(shown: Sequence[Panel], paths: Sequence[Path], note: str = "") -> Non
             axis.set_ylim(0, 100)
     for axis in np.ravel(axes)[len(shown) :]:
         axis.set_visible(False)
-    figure.legend(drawn.values(), drawn.keys(), frameon=False, loc="outside lower center", ncols=min(3, len(drawn)))
+    abreast = max(1, 75 * columns // (6 + max(map(len, drawn))))  # as many names as fit side by side
+    figure.legend(drawn.values(), drawn.keys(), frameon=False, loc="outside lower center", ncols=min(3, abreast))
     if note:
         figure.suptitle(fill(note, 80 * columns), fontsize=8, color="0.35", x=0.01, ha="left")
     for path in paths:
