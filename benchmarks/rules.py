@@ -113,6 +113,7 @@ def measure(n: int, d: int, repeat: int, peers: bool) -> dict[str, Any]:
         "median": {"ours": ours("median")},
         "trimmed_mean": {"ours": ours("trimmed_mean")},
         "krum": {"ours": ours("krum")},
+        "hardened": {"ours": ours("hardened")},
         "multi_krum": {"ours": ours("multi_krum")},
         "bulyan": {"ours": ours("bulyan", f=b)},
         "geometric_median": {"ours": ours("geometric_median")},

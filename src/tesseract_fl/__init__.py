@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tesseract_fl.gate import Gate, Submission
     from tesseract_fl.rules.fedsgd import FedSGD
+    from tesseract_fl.rules.hardened import Hardened
     from tesseract_fl.rules.tesseract import ReputationFilter, Tesseract
     from tesseract_fl.types import Aggregate, Updates
 
 __version__ = "0.1.0"
-__all__ = ["Aggregate", "FedSGD", "Gate", "ReputationFilter", "Submission", "Tesseract", "Updates"]
+__all__ = ["Aggregate", "FedSGD", "Gate", "Hardened", "ReputationFilter", "Submission", "Tesseract", "Updates"]
 
 _HOME = {
     "Aggregate": "types",
     "FedSGD": "rules.fedsgd",
     "Gate": "gate",
+    "Hardened": "rules.hardened",
     "ReputationFilter": "rules.tesseract",
     "Submission": "gate",
     "Tesseract": "rules.tesseract",

@@ -19,6 +19,7 @@ from tesseract_fl.types import ConfigError
 BUILTIN: dict[str, dict[str, str]] = {
     "rules": {
         "tesseract": "tesseract_fl.rules.tesseract:Tesseract",
+        "hardened": "tesseract_fl.rules.hardened:Hardened",
         "reputation_filter": "tesseract_fl.rules.tesseract:ReputationFilter",
         "fedsgd": "tesseract_fl.rules.fedsgd:FedSGD",
         "trimmed_mean": "tesseract_fl.rules.coordinate:TrimmedMean",
@@ -56,6 +57,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "min_sum": "tesseract_fl.attacks.hidden:MinSum",
         "mimic": "tesseract_fl.attacks.hidden:Mimic",
         "line_search": "tesseract_fl.attacks.search:LineSearch",
+        "camouflage": "tesseract_fl.attacks.search:Camouflage",
         "flip_band": "tesseract_fl.attacks.reputation:FlipBand",
         "steering": "tesseract_fl.attacks.reputation:Steering",
         "sleeper": "tesseract_fl.attacks.schedule:Sleeper",

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from tesseract_fl.attacks.base import View
-from tesseract_fl.attacks.search import LineSearch
+from tesseract_fl.attacks.search import Camouflage, LineSearch
 from tesseract_fl.rules.base import Rule
 from tesseract_fl.rules.coordinate import TrimmedMean
+from tesseract_fl.rules.hardened import Hardened
 from tesseract_fl.rules.krum import Krum
 from tesseract_fl.rules.tesseract import Tesseract
 from tesseract_fl.types import Aggregate, ConfigError, Matrix, PreconditionError, Updates
@@ -71,3 +72,35 @@ def test_a_rule_that_skips_the_round_is_harmless_not_fatal() -> None:
 def test_settings_are_checked(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="line_search"):
         LineSearch(**wrong)
+
+
+@pytest.mark.parametrize("rule", [Tesseract(f=4), Hardened(f=4, cut=1.0)], ids=["tesseract", "hardened"])
+def test_camouflage_goes_as_far_as_nobody_is_penalised(rule: Rule[Any]) -> None:
+    view, asked = asking(rule)
+    sent = Camouflage(halvings=8).craft(view, np.random.default_rng(0))
+    assert view.ask is not None
+    caught = {rows.tobytes(): any(view.ask(rows).report["penalised"][: view.c]) for rows in list(asked)}
+    if sent is view.own:
+        assert all(caught.values())
+    else:
+        assert not caught[sent.tobytes()]
+        assert progress(view, sent) < progress(view, view.own)
+
+
+def test_camouflage_goes_all_the_way_where_nobody_looks() -> None:
+    view, asked = asking(TrimmedMean(f=4))
+    sent = Camouflage().craft(view, np.random.default_rng(0))
+    assert len(asked) == 1
+    np.testing.assert_allclose(sent, view.rows(sent[0]), rtol=1e-6)
+
+
+def test_colluders_under_camouflage_differ() -> None:
+    view, _ = asking(Hardened(f=4, cut=0.5))
+    sent = Camouflage().craft(view, np.random.default_rng(0))
+    assert len({row.tobytes() for row in sent}) == view.c
+
+
+@pytest.mark.parametrize("settings", [{"deviation": "up"}, {"halvings": 0}, {"sacrifice": 1.0}])
+def test_camouflage_that_makes_no_sense_is_an_error(settings: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="camouflage"):
+        Camouflage(**settings)

@@ -54,6 +54,104 @@ def tesseract_round(
     return weighted_sum(weights, U), after, weights
 
 
+def quantile(values: Sequence[float], q: float) -> float:
+    """Between the two values around position q·(n − 1), by linear interpolation."""
+    ordered = sorted(values)
+    position = q * (len(ordered) - 1)
+    below = math.floor(position)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (position - below) * (ordered[above] - ordered[below])
+
+
+def outlyingness(scores: Sequence[float], share: float) -> list[float]:
+    middle, quartile = quantile(scores, (1 - share) / 2), quantile(scores, (1 - share) / 4)
+    spread = max((middle - quartile) / 0.6745, 1e-3)
+    return [(score - middle) / spread for score in scores]
+
+
+def hardened_weights(ids: Sequence[str], state: Mapping[str, Any], newcomers: float) -> list[float]:
+    raw = {client: math.exp(state["reputation"].get(client, 0.0)) for client in ids}
+    old = math.fsum(raw[client] for client in ids if client not in state["probation"])
+    new = math.fsum(raw[client] for client in ids if client in state["probation"])
+    if old > 0 and new / (old + new) > newcomers:
+        held = newcomers * old / (1 - newcomers)
+        raw = {client: raw[client] * (held / new if client in state["probation"] else 1) for client in ids}
+    total = math.fsum(raw.values())
+    return [raw[client] / total for client in ids]
+
+
+def hardened_round(
+    U: Rows, ids: Sequence[str], state: dict[str, Any], *, f: int, rejected: Sequence[str] = (), **changed: Any
+) -> tuple[list[float], dict[str, Any], list[float]]:
+    """One round of the hardened rule where no two suspects are equally suspicious: update, state, weights."""
+    set_to = {
+        "decay": 0.99, "memory": 0.95, "cut": 4.0, "redemption": 0.05, "reach": 2.0, "probation": 20,
+        "newcomers": 0.1, "evidence": "agreement+company", **changed,
+    }  # fmt: skip
+    n, kinds = len(ids), set_to["evidence"].split("+")
+    rows = [[float(u) for u in row] for row in U]
+    state = {"reputation": {}, "memory": {kind: {} for kind in kinds}, "seen": {}, "probation": {}, "age": 0, **state}
+    probation = dict(state["probation"])
+    if state["age"] >= set_to["probation"]:
+        probation |= {client: set_to["probation"] for client in ids if client not in state["seen"]}
+    before = hardened_weights(ids, {**state, "probation": probation}, set_to["newcomers"])
+
+    norms = [math.sqrt(math.fsum(u * u for u in row)) for row in rows]
+    cos = [
+        [
+            math.fsum(a * b for a, b in zip(rows[i], rows[k], strict=True)) / (norms[i] * norms[k])
+            if norms[i] and norms[k] else 0.0
+            for k in range(n)
+        ]
+        for i in range(n)
+    ]  # fmt: skip
+    flips = flip_scores(U, state.get("direction", [0] * len(rows[0])))
+    now: dict[str, list[float]] = {kind: [] for kind in kinds}
+    for i in range(n):
+        others = [k for k in range(n) if k != i]
+        weight = math.fsum(before[k] for k in others)
+        said = {
+            "agreement": math.fsum(before[k] * cos[i][k] for k in others) / weight if weight else 0.0,
+            "company": math.sqrt(math.fsum(max(0.0, cos[i][k]) ** 2 for k in others)),
+            "flip": flips[i] / norms[i] ** 2 if norms[i] else 0.0,
+        }
+        for kind in kinds:
+            t = state["seen"].get(ids[i], 0)
+            beta = min(set_to["memory"], t / (t + 1))
+            now[kind].append(beta * state["memory"][kind].get(ids[i], 0.0) + (1 - beta) * said[kind])
+
+    worst = [-math.inf] * n
+    for kind, tails in (("agreement", (-1,)), ("company", (1,)), ("flip", (-1, 1))):
+        for tail in tails if kind in kinds else ():
+            found = outlyingness([tail * score for score in now[kind]], f / n)
+            worst = [max(pair) for pair in zip(worst, found, strict=True)]
+    by_suspicion = sorted(range(n), key=lambda i: -worst[i])
+    suspects = {ids[i] for i in by_suspicion[:f] if worst[i] > set_to["cut"] * (1 + 10 / n)}
+
+    reputation = dict(state["reputation"])
+    for client in ids:
+        change = set_to["redemption"] - (client in suspects)
+        reputation[client] = min(0.0, set_to["decay"] * reputation.get(client, 0.0) + change)
+    for client in rejected:
+        reputation[client] = set_to["decay"] * reputation.get(client, 0.0) + set_to["redemption"] - 1
+    for client in set(ids) - suspects:
+        if client in probation:
+            probation[client] -= 1
+    after = {
+        "reputation": reputation,
+        "memory": {kind: {**state["memory"][kind], **dict(zip(ids, now[kind], strict=True))} for kind in kinds},
+        "seen": {**state["seen"], **{client: state["seen"].get(client, 0) + 1 for client in ids}},
+        "probation": {client: left for client, left in probation.items() if left > 0},
+        "age": state["age"] + 1,
+    }
+    longest = set_to["reach"] * quantile(norms, 0.5)
+    bounds = [min(1.0, longest / norm) if norm else 1.0 for norm in norms]
+    shares = hardened_weights(ids, after, set_to["newcomers"])
+    weights = [share * bound for share, bound in zip(shares, bounds, strict=True)]
+    update = weighted_sum(weights, U)
+    return update, {**after, "direction": [sign(g) for g in update]}, weights
+
+
 def krum_scores(U: Rows, f: int) -> list[float]:
     """Σ of squared distances to the n − f − 2 nearest others."""
     rows = list(U)

@@ -106,7 +106,7 @@ def test_expected_reputation_of_a_client_penalised_at_random_is_zero() -> None:
         reputation: dict[str, float] = {}
         for _ in range(200):
             suspects = np.isin(np.arange(100), rng.choice(100, 40, replace=False))
-            reputation = judge(reputation, cohort, suspects, f=20, decay=0.99)
+            reputation = judge(reputation, cohort, suspects, reward=0.4, decay=0.99)
         ends += list(reputation.values())
     spread = np.std(ends) / math.sqrt(len(ends))
     assert abs(np.mean(ends)) < 4 * spread + 1e-9
@@ -121,14 +121,14 @@ def test_reputation_stays_within_the_proved_bounds(seed: int, decay: float, f: i
     reputation: dict[str, float] = {}
     always_bad = np.arange(n) < 2 * f
     for _ in range(100):
-        reputation = judge(reputation, cohort, always_bad, f=f, decay=decay)
+        reputation = judge(reputation, cohort, always_bad, reward=2 * f / n, decay=decay)
         assert all(low - 1e-9 <= score <= high + 1e-9 for score in reputation.values())
 
 
 def test_overflow_halves_everybody_known_and_not_only_those_present() -> None:
     known = {"old": 40.0, "a": LARGEST - 0.1, "b": 0.0, "c": 0.0}
     cohort = Cohort(ids=("a", "b", "c"), round=9)
-    after = judge(known, cohort, np.array([False, True, True]), f=1, decay=1.0)
+    after = judge(known, cohort, np.array([False, True, True]), reward=2 / 3, decay=1.0)
     assert after["old"] == 20.0
     assert after["a"] == pytest.approx((LARGEST - 0.1 + 2 / 3) / 2)
     assert max(after.values()) <= LARGEST

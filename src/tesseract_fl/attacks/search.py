@@ -1,4 +1,4 @@
-"""An attack that asks the rule: the strength that does the most damage to the defence that is really there."""
+"""Attacks that ask the rule: as strong as the defence that is really there lets them be."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from tesseract_fl.attacks.base import FULL, Attack, View
 from tesseract_fl.attacks.hidden import check_deviation, deviation
+from tesseract_fl.kernels import squared_norms
 from tesseract_fl.types import ConfigError, Float64s, Matrix, RoundSkipped
 
 
@@ -65,3 +66,52 @@ class LineSearch(Attack):
             state = out.state
             damage -= float(out.update @ mean)
         return damage / float(mean @ mean)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Camouflage(Attack):
+    """Colluders that differ: each one's own honest noise as a cover, and as much of a common push as goes unpunished.
+
+    √(1 − γ²)·(own_i − mean of own) + γ·τ·p,  p the unit deviation, τ the median norm of the honest updates, and γ the
+    largest in `halvings` steps of bisection for which the rule, asked, penalises at most the share `sacrifice` of the
+    malicious clients. So every evidence that the rule has is satisfied at once. Where a rule gives no verdicts, γ = 1.
+    """
+
+    requires = FULL
+
+    deviation: str = "sign"
+    halvings: int = 5
+    sacrifice: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_deviation("camouflage", self.deviation)
+        if self.halvings < 1 or not 0 <= self.sacrifice < 1:
+            raise ConfigError("camouflage: halvings must be at least 1, sacrifice at least 0 and below 1")
+
+    def _craft(self, view: View, rng: np.random.Generator) -> Matrix:
+        p = deviation(view, self.deviation)
+        length = float(np.linalg.norm(p))
+        if length == 0:
+            return view.own
+        p *= float(np.median(np.sqrt(squared_norms(view.known)))) / length
+        noise = view.own - view.own.mean(axis=0, dtype=np.float64)
+
+        def rows(gamma: float) -> Matrix:
+            return (math.sqrt(1 - gamma**2) * noise + gamma * p).astype(view.own.dtype)
+
+        if self._unpunished(view, rows(1.0)):
+            return rows(1.0)
+        best, step = 0.0, 0.5
+        for _ in range(self.halvings):
+            if self._unpunished(view, rows(best + step)):
+                best += step
+            step /= 2
+        return rows(best) if best else view.own
+
+    def _unpunished(self, view: View, rows: Matrix) -> bool:
+        assert view.ask is not None
+        try:
+            penalised = view.ask(rows).report.get("penalised")
+        except RoundSkipped:
+            return False
+        return penalised is None or float(np.mean(penalised[: view.c])) <= self.sacrifice

@@ -41,7 +41,7 @@ def _admitted(updates: Updates, out: Aggregate, newcomers: Collection[ClientId])
     report = out.report
     nothing = [None] * updates.n
     scores, penalised = report.get("flip_score", nothing), report.get("penalised", nothing)
-    reputation = report.get("reputation", nothing)
+    reputation, why = report.get("reputation", nothing), report.get("why", nothing)
     return [
         Verdict(
             round=updates.round,
@@ -49,7 +49,8 @@ def _admitted(updates: Updates, out: Aggregate, newcomers: Collection[ClientId])
             verdict={None: "admitted", True: "penalised", False: "rewarded"}[penalised[i]],
             detail="; ".join(
                 filter(
-                    None, [_band(scores[i], report) if penalised[i] else "", PROBATION if client in newcomers else ""]
+                    None,
+                    [why[i], _band(scores[i], report) if penalised[i] else "", PROBATION if client in newcomers else ""],
                 )
             ),
             score=scores[i],

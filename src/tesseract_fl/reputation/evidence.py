@@ -41,3 +41,48 @@ def rank(scores: Float64s, cohort: Cohort) -> npt.NDArray[np.intp]:
     """
     coins = [blake2b(f"{cohort.round}:{client}".encode(), digest_size=8).digest() for client in cohort.ids]
     return np.lexsort((np.frombuffer(b"".join(coins), np.uint64), scores))
+
+
+SMALLEST_SPREAD = 1e-3  # cosines this close are equal: rounding and luck
+
+
+def cosines(gram: Float64s) -> Float64s:
+    """cos(u_i, u_l) from ⟨u_i, u_l⟩; 0 with an update that is 0, and 0 with itself, which is no evidence."""
+    norms = np.sqrt(np.maximum(np.diagonal(gram), 0.0))
+    inverse = np.divide(1.0, norms, out=np.zeros_like(norms), where=norms > 0)
+    found: Float64s = gram * inverse * inverse[:, None]
+    np.fill_diagonal(found, 0.0)
+    return found
+
+
+def agreement(cosines: Float64s, weights: Float64s) -> Float64s:
+    """a_i = Σ_{l≠i} w_l cos_il / Σ_{l≠i} w_l: whether a client pulls where those with a good name pull.
+
+    Whoever hinders the training must, sooner or later, pull against everybody whom it hinders.
+    """
+    others = weights.sum() - weights
+    pulled: Float64s = np.divide(cosines @ weights, others, out=np.zeros_like(others), where=others > 0)
+    return pulled
+
+
+def company(cosines: Float64s) -> Float64s:
+    """k_i = √ Σ_{l≠i} max(0, cos_il)²: k_i² is how many others send the same as a client.
+
+    Clients that collude push together, or cancel each other out.
+    """
+    found: Float64s = np.sqrt(np.square(np.maximum(cosines, 0.0)).sum(axis=1))
+    return found
+
+
+def outlyingness(scores: Float64s, share: float) -> Float64s:
+    """How many standard deviations above the honest middle each score is, if at most a `share` ε of them is too high.
+
+    Under ε·n scores that are too high, the honest median is at the quantile (1 − ε)/2 and the honest lower quartile at
+    (1 − ε)/4; of normal scores they are 0.6745 standard deviations apart. Nothing above the middle changes either.
+
+    >>> outlyingness(np.array([1.0, 2.0, 3.0, 4.0, 5.0, 99.0]), 1 / 6).round(1).tolist()
+    [-1.3, -0.7, -0.1, 0.6, 1.2, 62.1]
+    """
+    middle, quartile = np.quantile(scores, [(1 - share) / 2, (1 - share) / 4])
+    found: Float64s = (scores - middle) / max((middle - quartile) / 0.6745, SMALLEST_SPREAD)
+    return found

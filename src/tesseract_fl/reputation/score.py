@@ -15,23 +15,27 @@ LARGEST = math.log(np.finfo(np.float32).max)  # exp of more than this is infinit
 
 
 def judge(
-    known: Reputation, cohort: Cohort, suspects: Bools, *, f: int, decay: float, n: int | None = None
+    known: Reputation,
+    cohort: Cohort,
+    suspects: Bools,
+    *,
+    reward: float,
+    decay: float,
+    highest: float = math.inf,
 ) -> dict[ClientId, float]:
-    """RS_i ← μ·RS_i − (1 − 2f/n) for suspects, RS_i ← μ·RS_i + 2f/n for the others.
+    """RS_i ← μ·RS_i − (1 − reward) for suspects, RS_i ← μ·RS_i + reward for the others, `highest` at most.
 
     A client seen for the first time starts from 0. Those whom the gate turned away are penalised like suspects.
-    All others keep their reputation. Where one grows past what exp can take, all are halved. `n` is needed only
-    where nobody was admitted: how many clients were asked.
+    All others keep their reputation. Where one grows past what exp can take, all are halved.
 
     >>> cohort = Cohort(ids=("a", "b", "c", "d"), round=1)
-    >>> judge({"z": 1.0}, cohort, np.array([True, False, False, True]), f=1, decay=0.5)
+    >>> judge({"z": 1.0}, cohort, np.array([True, False, False, True]), reward=0.5, decay=0.5)
     {'z': 1.0, 'a': -0.5, 'b': 0.5, 'c': 0.5, 'd': -0.5}
     """
-    reward = 2 * f / (n or cohort.n)
     penalty = 1 - reward
     judged = dict(known)
     for client, suspect in zip(cohort.ids, suspects, strict=True):
-        judged[client] = decay * known.get(client, 0.0) + (-penalty if suspect else reward)
+        judged[client] = min(decay * known.get(client, 0.0) + (-penalty if suspect else reward), highest)
     for client in {rejection.client for rejection in cohort.rejected} - set(cohort.ids):
         judged[client] = decay * known.get(client, 0.0) - penalty
     while max(judged.values(), default=0.0) > LARGEST:

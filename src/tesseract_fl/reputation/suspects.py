@@ -96,8 +96,8 @@ def explanation(
 
 
 _WORDS = {
-    "rewarded": "was admitted, and its flip-score was in the middle of the round's: its reputation rose",
-    "penalised": "was admitted, but its flip-score was among the round's extremes: its reputation fell",
+    "rewarded": "was admitted, and nothing about it stood out",
+    "penalised": "was admitted, but it stood out: its reputation fell",
     "admitted": "was admitted; this rule judges nobody",
     "rejected": "was turned away by the gate",
     "ignored": "sent something that was not counted, and not held against it",
@@ -125,6 +125,6 @@ def _reputation(history: Sequence[Verdict], round: int) -> Iterator[str]:
     known = [verdict.reputation for verdict in upto if verdict.reputation is not None]
     if known:
         before = f", from {known[-2]:+.3f} before" if len(known) > 1 else ""
-        yield f"  reputation {known[-1]:+.3f} after this round{before}; Tesseract weighs by its exponential"
+        yield f"  reputation {known[-1]:+.3f} after this round{before}; it weighs by the exponential of that"
     counts = {name: sum(verdict.verdict == name for verdict in upto) for name in _WORDS}
     yield "  so far: " + ", ".join(f"{count} × {name}" for name, count in counts.items() if count)

@@ -67,7 +67,8 @@ class Tesseract(WeightingRule[TesseractState]):
         check_majority("tesseract", self.f, n)
 
     def turned_away(self, rejected: Sequence[Rejection], n: int, state: TesseractState) -> TesseractState:
-        return replace(state, reputation=penalised(state.reputation, rejected, resolve_f(self.f, n), n, self.decay))
+        reward = 2 * resolve_f(self.f, n) / n
+        return replace(state, reputation=penalised(state.reputation, rejected, reward=reward, decay=self.decay))
 
     def init(self, d: int) -> TesseractState:
         return TesseractState(direction=np.zeros(d, np.int8))
@@ -80,7 +81,7 @@ class Tesseract(WeightingRule[TesseractState]):
     ) -> tuple[Float64s, TesseractState, dict[str, Any]]:
         f = resolve_f(self.f, cohort.n)
         suspects = EVIDENCE.suspects(statistic, f, cohort)
-        reputation = score.judge(state.reputation, cohort, suspects, f=f, decay=self.decay)
+        reputation = score.judge(state.reputation, cohort, suspects, reward=2 * f / cohort.n, decay=self.decay)
         weights = score.softmax(score.of(reputation, cohort))
         report = verdicts(statistic, suspects, reputation, cohort)
         return weights, replace(state, reputation=reputation), report
@@ -124,7 +125,8 @@ class ReputationFilter(Rule[FilterState[S]]):
         self.inner.check(n - resolve_f(self.f, n))
 
     def turned_away(self, rejected: Sequence[Rejection], n: int, state: FilterState[S]) -> FilterState[S]:
-        return replace(state, reputation=penalised(state.reputation, rejected, resolve_f(self.f, n), n, self.decay))
+        reward = 2 * resolve_f(self.f, n) / n
+        return replace(state, reputation=penalised(state.reputation, rejected, reward=reward, decay=self.decay))
 
     def init(self, d: int) -> FilterState[S]:
         return FilterState(direction=np.zeros(d, np.int8), inner=self.inner.init(d))
@@ -133,7 +135,7 @@ class ReputationFilter(Rule[FilterState[S]]):
         f = resolve_f(self.f, cohort.n)
         scores = yield lambda updates, state: EVIDENCE.scores(updates.matrix, state.direction)
         suspects = EVIDENCE.suspects(scores, f, cohort)
-        reputation = score.judge(state.reputation, cohort, suspects, f=f, decay=self.decay)
+        reputation = score.judge(state.reputation, cohort, suspects, reward=2 * f / cohort.n, decay=self.decay)
         keep = np.ones(cohort.n, np.bool_)
         keep[rank(score.of(reputation, cohort), cohort)[:f]] = False
 
@@ -157,15 +159,17 @@ def _spread(weights: Float64s | None, keep: Bools) -> Float64s | None:
     return spread
 
 
-def penalised(known: score.Reputation, rejected: Sequence[Rejection], f: int, n: int, decay: float) -> score.Reputation:
-    """Reputations after a round of n clients that was skipped: only those who were turned away lose.
+def penalised(
+    known: score.Reputation, rejected: Sequence[Rejection], *, reward: float, decay: float
+) -> score.Reputation:
+    """Reputations after a round that was skipped: only those who were turned away lose.
 
-    For 2f ≥ n the rule is not defined, and what it would call a penalty is none: then nothing changes.
+    For 2f ≥ n the rule is not defined, and what it would call a penalty, 1 − 2f/n, is none: then nothing changes.
     """
-    if 2 * f >= n:
+    if reward >= 1:
         return known
     nobody = Cohort(ids=(), round=0, rejected=tuple(rejected))
-    return score.judge(known, nobody, np.zeros(0, np.bool_), f=f, decay=decay, n=n)
+    return score.judge(known, nobody, np.zeros(0, np.bool_), reward=reward, decay=decay)
 
 
 def verdicts(scores: Float64s, suspects: Bools, reputation: score.Reputation, cohort: Cohort) -> dict[str, Any]:

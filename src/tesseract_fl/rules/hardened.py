@@ -1,0 +1,226 @@
+"""Tesseract against attackers that know it: reputation that can only be lost, from evidence that is remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tesseract_fl import kernels
+from tesseract_fl.reputation import evidence, score
+from tesseract_fl.reputation.evidence import outlyingness, rank
+from tesseract_fl.rules.base import WeightingRule, check_decay, check_f, check_majority, resolve_f
+from tesseract_fl.rules.plan import State
+from tesseract_fl.rules.tesseract import penalised
+from tesseract_fl.types import Bools, ClientId, Cohort, ConfigError, Float64s, Matrix, Rejection, Updates
+
+# Each kind of evidence with its suspicious tails: −1 for scores that are too low, +1 for scores that are too high.
+TAILS: dict[str, tuple[int, ...]] = {"agreement": (-1,), "company": (+1,), "flip": (-1, +1)}
+
+# With few clients their spread is a guess, so the cut is wider: by 1 + 10/n an honest client is as rarely beyond it
+# among ten as among a hundred.
+SMALL = 10
+
+Remembered = Mapping[str, Mapping[ClientId, float]]
+
+
+@dataclass(frozen=True, eq=False)
+class HardenedState(State):
+    """What is remembered of every client ever seen, and the sign of the last global update.
+
+    `memory`: per kind of evidence, each client's smoothed score. `seen`: in how many rounds a client took part.
+    `probation`: how many rounds are left to those who came late. `age`: rounds so far.
+    """
+
+    direction: npt.NDArray[np.int8]
+    reputation: Mapping[ClientId, float] = field(default_factory=dict)
+    memory: Remembered = field(default_factory=dict)
+    seen: Mapping[ClientId, int] = field(default_factory=dict)
+    probation: Mapping[ClientId, int] = field(default_factory=dict)
+    age: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hardened(WeightingRule[HardenedState]):
+    """Mean of bounded updates, weighted by a reputation that can be lost and regained, but not saved up.
+
+    cos_il = ⟨u_i, u_l⟩/(‖u_i‖‖u_l‖),  w = softmax(RS) of the last round
+    a_i = Σ_{l≠i} w_l cos_il / Σ_{l≠i} w_l,  k_i = √ Σ_{l≠i} max(0, cos_il)²
+    ā_i ← β·ā_i + (1 − β)·a_i,  k̄_i ← β·k̄_i + (1 − β)·k_i
+    i is a suspect if ā_i is κ·(1 + 10/n) robust deviations too low or k̄_i too high, and at most the f worst are
+    RS_i ← min(0, μ·RS_i − (1 − ρ))  for suspects,  min(0, μ·RS_i + ρ)  for the others
+    g = Σ_i softmax(RS)_i · u_i · min(1, τ·median‖u‖/‖u_i‖)
+
+    `f` is how many clients may be malicious, as a number or as a fraction of those present; `decay` is μ, `memory` β,
+    `cut` κ, `redemption` ρ, `reach` τ. Whoever comes after the first `probation` rounds is a newcomer until it was not
+    suspected in as many rounds of its own; all newcomers together have at most the share `newcomers` of the weight.
+    `evidence` names what counts: agreement (a), company (k) and flip, the share of a client's energy that goes against
+    the last global update, both tails.
+
+    >>> rule = Hardened(f=1)
+    >>> state = rule.init(d=2)
+    >>> sent = np.array([[1.0, 1.2], [0.9, 1.1], [1.1, 0.9], [1.3, 1.0], [-1.0, -1.1]], np.float32)
+    >>> for t in range(1, 50):
+    ...     out = rule.aggregate(Updates(matrix=sent, ids=("a", "b", "c", "d", "evil"), round=t), state)
+    ...     state = out.state
+    >>> bool(out.weights[4] < 1e-6), bool(out.weights[:4].min() > 0.24)
+    (True, True)
+
+    This project's own; docs/hardened.md says what each part is for, what it costs and what still breaks it. It stands
+    on Sharma et al., TESSERACT: Gradient flip score to secure federated learning, 2021.
+    """
+
+    f: int | float
+    decay: float = 0.99
+    memory: float = 0.95
+    cut: float = 4.0
+    redemption: float = 0.05
+    reach: float = 2.0
+    probation: int = 20
+    newcomers: float = 0.1
+    evidence: str = "agreement+company"
+
+    def __post_init__(self) -> None:
+        check_f("hardened", self.f)
+        check_decay("hardened", self.decay)
+        within = {"memory": self.memory, "redemption": self.redemption, "newcomers": self.newcomers}
+        for name, value in within.items():
+            if not 0 <= value < 1:
+                raise ConfigError(f"hardened: {name} must be at least 0 and below 1, got {value}")
+        if not (self.cut > 0 and self.reach > 0 and self.probation >= 0):
+            raise ConfigError(
+                "hardened: cut and reach must be above 0 and probation at least 0, got "
+                f"{self.cut}, {self.reach} and {self.probation}"
+            )
+        for kind in self.kinds:
+            if kind not in TAILS:
+                raise ConfigError(f"hardened: evidence must be made of {', '.join(TAILS)}, joined by +, got {kind!r}")
+
+    @property
+    def kinds(self) -> list[str]:
+        return self.evidence.split("+")
+
+    @property
+    def remembers_clients(self) -> bool:
+        return True
+
+    def check(self, n: int) -> None:
+        check_majority("hardened", self.f, n)
+
+    def turned_away(self, rejected: Sequence[Rejection], n: int, state: HardenedState) -> HardenedState:
+        lost = penalised(state.reputation, rejected, reward=self.redemption, decay=self.decay)
+        return replace(state, reputation=lost)
+
+    def init(self, d: int) -> HardenedState:
+        return HardenedState(direction=np.zeros(d, np.int8))
+
+    def statistic(self, updates: Updates, state: HardenedState) -> Float64s:
+        """⟨u_i, u_l⟩ and, in the last column, flip-scores."""
+        flips = kernels.flip_scores(updates.matrix, state.direction)
+        return np.column_stack([kernels.gram(updates.matrix, centre=None), flips])
+
+    def weigh(
+        self, statistic: Float64s, cohort: Cohort, state: HardenedState
+    ) -> tuple[Float64s, HardenedState, dict[str, Any]]:
+        f = resolve_f(self.f, cohort.n)
+        state = self._welcomed(cohort, state)
+        gram, flips = statistic[:, :-1], statistic[:, -1]
+        scores = self._remembered(self._scores(gram, flips, cohort, state), cohort, state)
+        suspicion = np.stack(
+            [outlyingness(tail * scores[kind], f / cohort.n) for kind in self.kinds for tail in TAILS[kind]]
+        )
+        suspects = self._suspects(suspicion.max(axis=0), f, cohort)
+        judged = self._judged(scores, suspects, cohort, state)
+        weights = self._weights(cohort, judged) * self._bounded(np.sqrt(np.diagonal(gram)))
+        report = {
+            "flip_score": flips.tolist(),
+            **{kind: values.tolist() for kind, values in scores.items()},
+            "suspicion": suspicion.max(axis=0).tolist(),
+            "penalised": suspects.tolist(),
+            "reputation": score.of(judged.reputation, cohort).tolist(),
+            "why": self._reasons(suspicion, scores, suspects),
+        }
+        return weights, judged, report
+
+    def finish(self, state: HardenedState, updates: Updates, update: Matrix) -> HardenedState:
+        return replace(state, direction=kernels.sign(update))
+
+    def _welcomed(self, cohort: Cohort, state: HardenedState) -> HardenedState:
+        """The state with those on probation who have just come, if the federation is older than that."""
+        if state.age < self.probation:
+            return state
+        new = {client: self.probation for client in cohort.ids if client not in state.seen}
+        return replace(state, probation={**state.probation, **new})
+
+    def _scores(self, gram: Float64s, flips: Float64s, cohort: Cohort, state: HardenedState) -> dict[str, Float64s]:
+        """What each kind of evidence says about this round alone."""
+        cosines, energy = evidence.cosines(gram), np.diagonal(gram)
+        every = {
+            "agreement": evidence.agreement(cosines, self._weights(cohort, state)),
+            "company": evidence.company(cosines),
+            "flip": np.divide(flips, energy, out=np.zeros(cohort.n), where=energy > 0),
+        }
+        return {kind: every[kind] for kind in self.kinds}
+
+    def _remembered(self, scores: dict[str, Float64s], cohort: Cohort, state: HardenedState) -> dict[str, Float64s]:
+        """β·before + (1 − β)·now; the plain mean of all rounds until there are enough of them."""
+        seen = np.array([state.seen.get(client, 0) for client in cohort.ids])
+        beta = np.minimum(self.memory, seen / (seen + 1))
+        smoothed = {}
+        for kind, now in scores.items():
+            known = state.memory.get(kind, {})
+            before = np.array([known.get(client, 0.0) for client in cohort.ids])
+            smoothed[kind] = beta * before + (1 - beta) * now
+        return smoothed
+
+    def _suspects(self, suspicion: Float64s, f: int, cohort: Cohort) -> Bools:
+        """Those beyond the cut, the f worst at most: no more can be malicious, and honest ones can't all fall out."""
+        suspects = suspicion > self.cut * (1 + SMALL / cohort.n)
+        suspects[rank(suspicion, cohort)[: cohort.n - f]] = False
+        return suspects
+
+    def _judged(
+        self, scores: dict[str, Float64s], suspects: Bools, cohort: Cohort, state: HardenedState
+    ) -> HardenedState:
+        reputation = score.judge(
+            state.reputation, cohort, suspects, reward=self.redemption, decay=self.decay, highest=0.0
+        )
+        memory = {
+            kind: {**state.memory.get(kind, {}), **dict(zip(cohort.ids, values.tolist(), strict=True))}
+            for kind, values in scores.items()
+        }
+        seen = {**state.seen, **{client: state.seen.get(client, 0) + 1 for client in cohort.ids}}
+        passed = {client for client, suspect in zip(cohort.ids, suspects, strict=True) if not suspect}
+        left = {client: rounds - (client in passed) for client, rounds in state.probation.items()}
+        probation = {client: rounds for client, rounds in left.items() if rounds > 0}
+        return replace(state, reputation=reputation, memory=memory, seen=seen, probation=probation, age=state.age + 1)
+
+    def _weights(self, cohort: Cohort, state: HardenedState) -> Float64s:
+        """softmax(RS), newcomers held down to their share."""
+        weights = score.softmax(np.array([state.reputation.get(client, 0.0) for client in cohort.ids]))
+        new = np.array([client in state.probation for client in cohort.ids], np.bool_)
+        established = weights[~new].sum()
+        if established > 0:
+            most = self.newcomers / (1 - self.newcomers) * established
+            weights[new] *= min(1.0, most / max(weights[new].sum(), np.finfo(np.float64).tiny))
+        held: Float64s = weights / weights.sum()
+        return held
+
+    def _bounded(self, norms: Float64s) -> Float64s:
+        """min(1, τ·median‖u‖/‖u_i‖)."""
+        longest = self.reach * float(np.median(norms))
+        return np.minimum(1.0, np.divide(longest, norms, out=np.ones_like(norms), where=norms > 0))
+
+    def _reasons(self, suspicion: Float64s, scores: dict[str, Float64s], suspects: Bools) -> list[str]:
+        """For a person: what stood out about each suspect."""
+        tails = [(kind, tail) for kind in self.kinds for tail in TAILS[kind]]
+        reasons = []
+        for i, suspect in enumerate(suspects):
+            kind, tail = tails[int(np.argmax(suspicion[:, i]))]
+            side = "above" if tail > 0 else "below"
+            told = f"{kind} {scores[kind][i]:.3g}: {suspicion[:, i].max():.1f} deviations {side} the honest middle"
+            reasons.append(told if suspect else "")
+        return reasons

@@ -1,0 +1,186 @@
+"""The hardened rule: its oracle over rounds, what it promises, and what it holds against."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tesseract_fl.reputation import evidence
+from tesseract_fl.rules.hardened import Hardened
+from tesseract_fl.simulation.config import Config
+from tesseract_fl.simulation.run import run
+from tesseract_fl.types import ConfigError, Rejection, Updates
+from tests.naive import oracles
+
+N, D, F = 10, 30, 2
+HOSTILE = ("honest", "opposite", "clones", "huge", "zero")
+
+
+def sent(rng: np.random.Generator, kind: str, n: int = N) -> Any:
+    """F malicious rows of a kind, then honest ones around a common direction."""
+    rows = rng.normal(0.5, 1.0, size=(n, D))
+    mean = rows[F:].mean(axis=0)
+    rows[:F] = {
+        "honest": rows[:F],
+        "opposite": -mean + 0.1 * rng.normal(size=(F, D)),
+        "clones": rng.normal(size=D) * np.ones((F, 1)),
+        "huge": 1e6 * rng.normal(size=(F, D)),
+        "zero": np.zeros((F, D)),
+    }[kind]
+    return rows.astype(np.float32)
+
+
+def named(matrix: Any, t: int, ids: tuple[str, ...] | None = None, rejected: tuple[str, ...] = ()) -> Updates:
+    away = tuple(Rejection(client, "not-finite", "NaN") for client in rejected)
+    names = tuple(f"c{i}" for i in range(len(matrix))) if ids is None else ids
+    return Updates(matrix=matrix, ids=names, round=t, rejected=away)
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    seed=st.integers(0, 1000),
+    kinds=st.lists(st.sampled_from(HOSTILE), min_size=6, max_size=6),
+    evidence=st.sampled_from(["agreement+company", "flip", "agreement+company+flip", "company"]),
+    probation=st.integers(0, 4),
+)
+def test_rounds_equal_the_slow_oracle(seed: int, kinds: list[str], evidence: str, probation: int) -> None:
+    rng = np.random.default_rng(seed)
+    rule = Hardened(f=F, evidence=evidence, probation=probation, cut=2.0)
+    state = rule.init(D)
+    known: dict[str, Any] = {}
+    for t, kind in enumerate(kinds, 1):
+        # clients come and go under their names, and newcomers keep coming
+        ids = tuple(f"c{i}" for i in rng.choice(N + 2 * t, N, replace=False))
+        rejected = (f"c{N + 100 + t % 2}",)
+        matrix = sent(rng, kind)
+        out = rule.aggregate(named(matrix, t, ids, rejected), state)
+        update, known, weights = oracles.hardened_round(
+            matrix, ids, known, f=F, rejected=rejected, evidence=evidence, probation=probation, cut=2.0
+        )
+        state = out.state
+        assert out.weights == pytest.approx(weights, rel=1e-6, abs=1e-12)
+        np.testing.assert_allclose(out.update, update, rtol=1e-5, atol=1e-6 * np.abs(matrix).max())
+        assert state.seen == known["seen"]
+        assert state.probation == known["probation"]
+        assert state.age == known["age"]
+        for client, value in known["reputation"].items():
+            assert state.reputation[client] == pytest.approx(value, abs=1e-9)
+
+
+def weight_after(kind: str, rounds: int = 60, **settings: Any) -> Any:
+    rule = Hardened(f=F, **settings)
+    state = rule.init(D)
+    for t in range(1, rounds + 1):
+        out = rule.aggregate(named(sent(np.random.default_rng(t), kind), t), state)
+        state = out.state
+    return out
+
+
+@pytest.mark.parametrize("kind", ["opposite", "clones"])
+def test_attackers_lose_their_weight_and_the_honest_keep_theirs(kind: str) -> None:
+    out = weight_after(kind)
+    assert out.weights[:F].max() < 1e-4
+    assert out.weights[F:].min() > 0.5 / N
+
+
+def test_an_honest_round_is_a_mean_of_nearly_equal_weights() -> None:
+    weights = weight_after("honest").weights
+    assert 1 / np.square(weights).sum() > 0.8 * N
+
+
+def test_nothing_is_saved_up() -> None:
+    assert max(weight_after("honest", rounds=200).state.reputation.values()) == 0.0
+
+
+def test_a_client_that_behaves_again_is_redeemed() -> None:
+    rule = Hardened(f=F)
+    state = rule.init(D)
+    weight = []
+    for t in range(1, 400):
+        out = rule.aggregate(named(sent(np.random.default_rng(t), "opposite" if t <= 40 else "honest"), t), state)
+        state = out.state
+        assert out.weights is not None
+        weight.append(out.weights[:F].max())
+    assert weight[39] < 1e-4
+    assert weight[-1] > 0.5 / N
+
+
+def test_newcomers_together_have_no_more_than_their_share() -> None:
+    rule = Hardened(f=0.2, probation=5, newcomers=0.1)
+    state = rule.init(D)
+    for t in range(1, 8):
+        state = rule.aggregate(named(sent(np.random.default_rng(t), "honest"), t), state).state
+    flood = sent(np.random.default_rng(9), "honest", n=60)
+    ids = tuple(f"c{i}" for i in range(N)) + tuple(f"sybil{i}" for i in range(50))
+    bounded = rule.aggregate(named(flood, 8, ids), state)
+    assert bounded.weights is not None
+    assert bounded.weights[N:].sum() <= 0.1 + 1e-9
+    assert set(bounded.state.probation) == set(ids[N:])
+
+
+def test_no_more_than_f_are_suspected() -> None:
+    matrix = np.eye(12, D, dtype=np.float32)
+    matrix[:5] = -1.0
+    out = Hardened(f=3, cut=0.01).aggregate(named(matrix, 1), Hardened(f=3).init(D))
+    assert sum(out.report["penalised"]) <= 3
+
+
+def test_a_suspect_is_told_why() -> None:
+    out = weight_after("opposite")
+    for suspect, why in zip(out.report["penalised"], out.report["why"], strict=True):
+        assert bool(why) == suspect
+    assert "agreement" in out.report["why"][0]
+    assert "below the honest middle" in out.report["why"][0]
+
+
+def test_a_skipped_round_costs_those_who_were_turned_away() -> None:
+    rule = Hardened(f=1)
+    after = rule.turned_away([Rejection("bad", "not-finite", "NaN")], 4, rule.init(D))
+    assert after.reputation == {"bad": pytest.approx(-0.95)}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"memory": 1.0}, {"redemption": -0.1}, {"newcomers": 1.0}, {"cut": 0}, {"reach": 0.0}, {"probation": -1},
+        {"evidence": "agreement+gossip"}, {"evidence": ""}, {"decay": 2}, {"f": -1},
+    ],
+)  # fmt: skip
+def test_settings_that_make_no_sense_are_errors(settings: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="hardened"):
+        Hardened(**{"f": 1, **settings})
+
+
+@given(st.integers(0, 1000), st.floats(0, 0.45), st.integers(5, 40))
+def test_outlyingness_ignores_how_far_the_worst_are_out(seed: int, share: float, n: int) -> None:
+    scores = np.random.default_rng(seed).normal(size=n)
+    bad = int(share * n)
+    order = np.argsort(scores)
+    farther = scores.copy()
+    farther[order[n - bad :]] += 1e6
+    before, after = evidence.outlyingness(scores, share), evidence.outlyingness(farther, share)
+    np.testing.assert_allclose(before[order[: n - bad]], after[order[: n - bad]])
+    assert before == pytest.approx(oracles.outlyingness(scores.tolist(), share), rel=1e-9, abs=1e-9)
+
+
+IMAGES: dict[str, Any] = {
+    "data": "mnist_5k", "model": "logistic", "clients": 40, "malicious": 8, "batch": 10, "lr": 0.05, "rounds": 100,
+    "eval_every": 100,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "attack", ["none", "flip_band", "full_trim", "full_krum", "sign_flip", "min_max", "label_flip"]
+)
+def test_training_goes_on_under_attack(attack: str) -> None:
+    config = Config.from_table({**IMAGES, "rule": "hardened", "attack": attack})
+    assert run(config, config.data.read())["accuracy"] > 0.85
+
+
+def test_the_paper_s_rule_does_not_hold_there() -> None:
+    config = Config.from_table({**IMAGES, "rule": "tesseract", "attack": "flip_band"})
+    assert run(config, config.data.read())["accuracy"] < 0.6
