@@ -79,6 +79,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "label_biased": "tesseract_fl.data.partition:LabelBiased",
         "iid": "tesseract_fl.data.partition:Iid",
         "dirichlet": "tesseract_fl.data.partition:Dirichlet",
+        "lone_class": "tesseract_fl.data.partition:LoneClass",
         "shards": "tesseract_fl.data.partition:Shards",
         "by_writer": "tesseract_fl.data.partition:ByWriter",
         "consecutive": "tesseract_fl.data.partition:Consecutive",

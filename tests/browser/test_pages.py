@@ -103,9 +103,7 @@ def test_a_click_on_a_client_shows_its_history(browser: Any, report: str) -> Non
     browser.execute_script("document.querySelector('#clients button.client[data-client=\"1\"]').scrollIntoView()")
     browser.find_element("css selector", '#clients button.client[data-client="1"]').click()
     assert opened_client(browser) == "Client 1"
-    assert "In round 12 client 1 was admitted, but it stood out" in text(
-        browser, "#client-why"
-    )
+    assert "In round 12 client 1 was admitted, but it stood out" in text(browser, "#client-why")
     points = browser.execute_script("return document.getElementById('client-chart').data.map((one) => one.x.length)")
     assert max(points) == 12
     browser.find_element("id", "close").click()

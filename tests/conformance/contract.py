@@ -46,7 +46,8 @@ PROMISES: dict[str, Promise] = {
         translation=False, rotation=False, robust=False, smallest_n=5,
     ),
     "hardened": Promise(
-        lambda U, _: oracles.hardened_round(U, names(U), {}, f=F)[0], translation=False, smallest_n=5
+        lambda U, _: oracles.hardened_round(U, names(U), {}, f=F)[0],
+        translation=False, rotation=False, smallest_n=5,
     ),
     "reputation_filter": Promise(
         None, translation=False, rotation=False, over_rounds=True, smallest_n=5, settings={"inner": {"name": "fedsgd"}}

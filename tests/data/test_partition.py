@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tesseract_fl import registry
-from tesseract_fl.data.partition import ByWriter, Consecutive, Dirichlet, Iid, LabelBiased, Partition, Shards
+from tesseract_fl.data.partition import ByWriter, Consecutive, Dirichlet, Iid, LabelBiased, LoneClass, Partition, Shards
 from tesseract_fl.types import ConfigError
 
 PARTITIONS = [
@@ -21,6 +21,7 @@ PARTITIONS = [
     Dirichlet(alpha=0.01),
     Consecutive(),
     Shards(per_client=1),
+    LoneClass(label=1),
 ]
 
 
@@ -138,3 +139,11 @@ def test_sequences_have_no_label_to_deal_by() -> None:
     with pytest.raises(ConfigError, match="use the partition consecutive, iid"):
         LabelBiased().split(np.zeros((20, 7), np.int64), 5, 100, np.random.default_rng(0))
     assert len(Iid().split(np.zeros((20, 7), np.int64), 5, 100, np.random.default_rng(0))) == 5
+
+
+def test_one_client_alone_has_the_lone_class() -> None:
+    labels = np.arange(1000) % 10
+    parts = LoneClass(label=3).split(labels, 20, 10, np.random.default_rng(0))
+    assert sum((labels[part] == 3).any() for part in parts) == 1
+    with pytest.raises(ConfigError, match="lone_class"):
+        LoneClass(label=10).split(labels, 20, 10, np.random.default_rng(0))

@@ -102,6 +102,21 @@ class Dirichlet(Partition):
 
 
 @dataclass(frozen=True, kw_only=True)
+class LoneClass(LabelBiased):
+    """One client alone has all samples of the class `label`; the others are dealt out label-biased.
+
+    For a defence the hardest honest client: nobody else pulls where it pulls.
+    """
+
+    label: int = 0
+
+    def _owners(self, labels: Ints, n: int, classes: int, rng: np.random.Generator) -> Ints:
+        if not 0 <= self.label < classes:
+            raise ConfigError(f"lone_class: label must be between 0 and {classes - 1}, got {self.label}")
+        return np.where(labels == self.label, n - 1, super()._owners(labels, n, classes, rng))
+
+
+@dataclass(frozen=True, kw_only=True)
 class Shards(Partition):
     """Samples sorted by label are cut into equal shards, of which every client gets `per_client`.
 

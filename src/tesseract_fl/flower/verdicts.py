@@ -48,10 +48,13 @@ def _admitted(updates: Updates, out: Aggregate, newcomers: Collection[ClientId])
             client=client,
             verdict={None: "admitted", True: "penalised", False: "rewarded"}[penalised[i]],
             detail="; ".join(
-                filter(
-                    None,
-                    [why[i], _band(scores[i], report) if penalised[i] else "", PROBATION if client in newcomers else ""],
+                part
+                for part in (
+                    why[i],
+                    _band(scores[i], report) if penalised[i] else "",
+                    PROBATION if client in newcomers else "",
                 )
+                if part
             ),
             score=scores[i],
             weight=None if out.weights is None else float(out.weights[i]),

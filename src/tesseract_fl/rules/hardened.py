@@ -47,18 +47,19 @@ class HardenedState(State):
 class Hardened(WeightingRule[HardenedState]):
     """Mean of bounded updates, weighted by a reputation that can be lost and regained, but not saved up.
 
-    cos_il = ⟨u_i, u_l⟩/(‖u_i‖‖u_l‖),  w = softmax(RS) of the last round
+    cos_il = ⟨u_i, u_l⟩/(‖u_i‖‖u_l‖),  w = softmax(RS) of the last round,  s the sign of the last global update
     a_i = Σ_{l≠i} w_l cos_il / Σ_{l≠i} w_l,  k_i = √ Σ_{l≠i} max(0, cos_il)²
-    ā_i ← β·ā_i + (1 − β)·a_i,  k̄_i ← β·k̄_i + (1 − β)·k_i
-    i is a suspect if ā_i is κ·(1 + 10/n) robust deviations too low or k̄_i too high, and at most the f worst are
+    p_i = Σ_j u_ij²·[sign(u_ij) ≠ s_j] / ‖u_i‖²
+    ā_i ← β·ā_i + (1 − β)·a_i,  and k̄_i and p̄_i likewise
+    i is a suspect if ā_i is κ·(1 + 10/n) robust deviations too low, or k̄_i too high, or p̄_i either of them; only the f
+    worst can be
     RS_i ← min(0, μ·RS_i − (1 − ρ))  for suspects,  min(0, μ·RS_i + ρ)  for the others
     g = Σ_i softmax(RS)_i · u_i · min(1, τ·median‖u‖/‖u_i‖)
 
     `f` is how many clients may be malicious, as a number or as a fraction of those present; `decay` is μ, `memory` β,
     `cut` κ, `redemption` ρ, `reach` τ. Whoever comes after the first `probation` rounds is a newcomer until it was not
     suspected in as many rounds of its own; all newcomers together have at most the share `newcomers` of the weight.
-    `evidence` names what counts: agreement (a), company (k) and flip, the share of a client's energy that goes against
-    the last global update, both tails.
+    `evidence` names what counts: agreement (a), company (k), flip (p).
 
     >>> rule = Hardened(f=1)
     >>> state = rule.init(d=2)
@@ -81,7 +82,7 @@ class Hardened(WeightingRule[HardenedState]):
     reach: float = 2.0
     probation: int = 20
     newcomers: float = 0.1
-    evidence: str = "agreement+company"
+    evidence: str = "agreement+company+flip"
 
     def __post_init__(self) -> None:
         check_f("hardened", self.f)
