@@ -17,7 +17,9 @@ from tesseract_fl.flower.replies import as_numpy, named_arrays
 from tesseract_fl.gate import Gate
 from tesseract_fl.registry import build
 from tesseract_fl.reputation.records import Verdict
+from tesseract_fl.reputation.suspects import explained
 from tesseract_fl.rules.base import Rule
+from tesseract_fl.rules.hardened import Hardened
 from tesseract_fl.rules.krum import Krum
 from tesseract_fl.rules.tesseract import ReputationFilter, Tesseract
 from tesseract_fl.types import ConfigError, Updates
@@ -51,7 +53,9 @@ def flat(arrays: Arrays) -> Any:
     return np.concatenate([arrays[name].reshape(-1) for name in arrays])
 
 
-@pytest.mark.parametrize("name", ["tesseract", "fedsgd", "krum", "median", "trimmed_mean", "foolsgold", "nnm+krum"])
+@pytest.mark.parametrize(
+    "name", ["tesseract", "hardened", "fedsgd", "krum", "median", "trimmed_mean", "foolsgold", "nnm+krum"]
+)
 def test_it_is_the_rule_run_directly(name: str) -> None:
     rule = build("rules", {"name": name}, f=1)
     ours = strategy(rule, newcomers=NEUTRAL, gate=Gate())
@@ -66,6 +70,19 @@ def test_it_is_the_rule_run_directly(name: str) -> None:
         model = {"w": model["w"] + step[0].reshape(3, 4), "b": model["b"] + step[1]}
         for key, array in named_arrays(got).items():
             np.testing.assert_allclose(array, model[key], rtol=1e-6)
+
+
+def test_the_ledger_says_why_the_hardened_rule_suspects_somebody() -> None:
+    nodes = everyone(10) | {100: client(honest(0, scale=-1.0))}
+    ours = strategy(Hardened(f=1), newcomers=NEUTRAL)
+    list(rounds(ours, FakeGrid(nodes), small_model(), 8))
+    last = verdicts(ours, 8)
+    assert last["node:100"].verdict == "penalised"
+    assert "deviations" in last["node:100"].detail
+    assert all(verdict.detail == "" for name, verdict in last.items() if name != "node:100")
+    told = "\n".join(explained(ours.federation.ledger, "node:100", 8))
+    assert "it stood out" in told
+    assert "deviations" in told
 
 
 def test_the_answer_has_the_models_own_names_shapes_and_dtypes() -> None:
