@@ -126,7 +126,7 @@ def hardened_round(
             found = outlyingness([tail * score for score in now[kind]], f / n)
             worst = [max(pair) for pair in zip(worst, found, strict=True)]
     by_suspicion = sorted(range(n), key=lambda i: -worst[i])
-    suspects = {ids[i] for i in by_suspicion[:f] if worst[i] > set_to["cut"] * (1 + 10 / n)}
+    suspects = {ids[i] for i in by_suspicion[:f] if worst[i] > set_to["cut"] * (1 + 20 / n)}
 
     reputation = dict(state["reputation"])
     for client in ids:

@@ -20,9 +20,9 @@ from tesseract_fl.types import Bools, ClientId, Cohort, ConfigError, Float64s, M
 # Each kind of evidence with its suspicious tails: −1 for scores that are too low, +1 for scores that are too high.
 TAILS: dict[str, tuple[int, ...]] = {"agreement": (-1,), "company": (+1,), "flip": (-1, +1)}
 
-# With few clients their spread is a guess, so the cut is wider: by 1 + 10/n an honest client is as rarely beyond it
+# With few clients their spread is a guess, so the cut is wider: by 1 + 20/n an honest client is as rarely beyond it
 # among ten as among a hundred.
-SMALL = 10
+SMALL = 20
 
 Remembered = Mapping[str, Mapping[ClientId, float]]
 
@@ -51,7 +51,7 @@ class Hardened(WeightingRule[HardenedState]):
     a_i = Σ_{l≠i} w_l cos_il / Σ_{l≠i} w_l,  k_i = √ Σ_{l≠i} max(0, cos_il)²
     p_i = Σ_j u_ij²·[sign(u_ij) ≠ s_j] / ‖u_i‖²
     ā_i ← β·ā_i + (1 − β)·a_i,  and k̄_i and p̄_i likewise
-    i is a suspect if ā_i is κ·(1 + 10/n) robust deviations too low, or k̄_i too high, or p̄_i either of them; only the f
+    i is a suspect if ā_i is κ·(1 + 20/n) robust deviations too low, or k̄_i too high, or p̄_i either of them; only the f
     worst can be
     RS_i ← min(0, μ·RS_i − (1 − ρ))  for suspects,  min(0, μ·RS_i + ρ)  for the others
     g = Σ_i softmax(RS)_i · u_i · min(1, τ·median‖u‖/‖u_i‖)
