@@ -85,7 +85,7 @@ def hardened_round(
 ) -> tuple[list[float], dict[str, Any], list[float]]:
     """One round of the hardened rule where no two suspects are equally suspicious: update, state, weights."""
     set_to = {
-        "decay": 0.99, "memory": 0.95, "cut": 4.0, "redemption": 0.05, "reach": 2.0, "probation": 20,
+        "decay": 0.99, "memory": 0.95, "cut": 5.0, "redemption": 0.05, "reach": 2.0, "probation": 20,
         "newcomers": 0.1, "evidence": "agreement+company+flip", **changed,
     }  # fmt: skip
     n, kinds = len(ids), set_to["evidence"].split("+")

@@ -77,7 +77,7 @@ class Hardened(WeightingRule[HardenedState]):
     f: int | float
     decay: float = 0.99
     memory: float = 0.95
-    cut: float = 4.0
+    cut: float = 5.0
     redemption: float = 0.05
     reach: float = 2.0
     probation: int = 20
