@@ -20,8 +20,8 @@ from tesseract_fl.types import Bools, ClientId, Cohort, ConfigError, Float64s, M
 # Each kind of evidence with its suspicious tails: −1 for scores that are too low, +1 for scores that are too high.
 TAILS: dict[str, tuple[int, ...]] = {"agreement": (-1,), "company": (+1,), "flip": (-1, +1)}
 
-# With few clients their spread is a guess, so the cut is wider: by 1 + 20/n an honest client is as rarely beyond it
-# among ten as among a hundred.
+# With few clients their spread is a guess, so the cut is wider: by 1 + 20/n an honest client is about as rarely
+# beyond it among ten as among a hundred.
 SMALL = 20
 
 Remembered = Mapping[str, Mapping[ClientId, float]]
