@@ -1,4 +1,4 @@
-"""Tesseract against attackers that know it: reputation that can only be lost, from evidence that is remembered."""
+"""Tesseract against attackers that know it: reputation that can't be saved up, from evidence that is remembered."""
 
 from __future__ import annotations
 
