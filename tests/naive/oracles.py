@@ -86,7 +86,7 @@ def hardened_round(
     """One round of the hardened rule where no two suspects are equally suspicious: update, state, weights."""
     set_to = {
         "decay": 0.99, "memory": 0.95, "cut": 5.0, "redemption": 0.05, "reach": 2.0, "probation": 20,
-        "newcomers": 0.1, "evidence": "agreement+company+flip", **changed,
+        "newcomers": 0.1, "evidence": "agreement+company+flip+length", **changed,
     }  # fmt: skip
     n, kinds = len(ids), set_to["evidence"].split("+")
     rows = [[float(u) for u in row] for row in U]
@@ -106,6 +106,7 @@ def hardened_round(
         for i in range(n)
     ]  # fmt: skip
     flips = flip_scores(U, state.get("direction", [0] * len(rows[0])))
+    middle = quantile(norms, 0.5)
     now: dict[str, list[float]] = {kind: [] for kind in kinds}
     for i in range(n):
         others = [k for k in range(n) if k != i]
@@ -114,6 +115,7 @@ def hardened_round(
             "agreement": math.fsum(before[k] * cos[i][k] for k in others) / weight if weight else 0.0,
             "company": math.sqrt(math.fsum(max(0.0, cos[i][k]) ** 2 for k in others)),
             "flip": flips[i] / norms[i] ** 2 if norms[i] else 0.0,
+            "length": math.log(min(max(norms[i] / middle, 1e-3), 1e3)) if middle else 0.0,
         }
         for kind in kinds:
             t = state["seen"].get(ids[i], 0)
@@ -121,7 +123,7 @@ def hardened_round(
             now[kind].append(beta * state["memory"][kind].get(ids[i], 0.0) + (1 - beta) * said[kind])
 
     worst = [-math.inf] * n
-    for kind, tails in (("agreement", (-1,)), ("company", (1,)), ("flip", (-1, 1))):
+    for kind, tails in (("agreement", (-1,)), ("company", (1,)), ("flip", (-1, 1)), ("length", (1,))):
         for tail in tails if kind in kinds else ():
             found = outlyingness([tail * score for score in now[kind]], f / n)
             worst = [max(pair) for pair in zip(worst, found, strict=True)]
@@ -144,7 +146,7 @@ def hardened_round(
         "probation": {client: left for client, left in probation.items() if left > 0},
         "age": state["age"] + 1,
     }
-    longest = set_to["reach"] * quantile(norms, 0.5)
+    longest = set_to["reach"] * middle
     bounds = [min(1.0, longest / norm) if norm else 1.0 for norm in norms]
     shares = hardened_weights(ids, after, set_to["newcomers"])
     weights = [share * bound for share, bound in zip(shares, bounds, strict=True)]

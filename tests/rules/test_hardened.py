@@ -17,7 +17,7 @@ from tesseract_fl.types import ConfigError, Rejection, Updates
 from tests.naive import oracles
 
 N, D, F = 10, 30, 2
-HOSTILE = ("honest", "opposite", "clones", "huge", "zero")
+HOSTILE = ("honest", "boosted", "opposite", "clones", "huge", "zero")
 
 
 def sent(rng: np.random.Generator, kind: str, n: int = N) -> Any:
@@ -26,6 +26,7 @@ def sent(rng: np.random.Generator, kind: str, n: int = N) -> Any:
     mean = rows[F:].mean(axis=0)
     rows[:F] = {
         "honest": rows[:F],
+        "boosted": 5 * rows[:F],
         "opposite": -mean + 0.1 * rng.normal(size=(F, D)),
         "clones": rng.normal(size=D) + 1e-3 * rng.normal(size=(F, D)),  # equal suspects are another test
         "huge": 1e6 * rng.normal(size=(F, D)),
@@ -44,7 +45,7 @@ def named(matrix: Any, t: int, ids: tuple[str, ...] | None = None, rejected: tup
 @given(
     seed=st.integers(0, 1000),
     kinds=st.lists(st.sampled_from(HOSTILE), min_size=6, max_size=6),
-    evidence=st.sampled_from(["agreement+company", "flip", "agreement+company+flip", "company"]),
+    evidence=st.sampled_from(["agreement+company", "flip", "length", "agreement+company+flip+length", "company"]),
     probation=st.integers(0, 4),
 )
 def test_rounds_equal_the_slow_oracle(seed: int, kinds: list[str], evidence: str, probation: int) -> None:
@@ -80,7 +81,7 @@ def weight_after(kind: str, rounds: int = 60, **settings: Any) -> Any:
     return out
 
 
-@pytest.mark.parametrize("kind", ["opposite", "clones"])
+@pytest.mark.parametrize("kind", ["opposite", "clones", "boosted"])
 def test_attackers_lose_their_weight_and_the_honest_keep_theirs(kind: str) -> None:
     out = weight_after(kind)
     assert out.weights[:F].max() < 1e-4
@@ -167,6 +168,13 @@ def test_outlyingness_ignores_how_far_the_worst_are_out(seed: int, share: float,
     assert before == pytest.approx(oracles.outlyingness(scores.tolist(), share), rel=1e-9, abs=1e-9)
 
 
+@pytest.mark.parametrize("scale", [1e-300, 1.0, 1e300])
+def test_lengths_are_finite_and_relative(scale: float) -> None:
+    found = evidence.length(scale * np.array([0.0, 1.0, 1.0, 1.0, 5.0, 1e7]))
+    np.testing.assert_allclose(found, np.log([1e-3, 1, 1, 1, 5, 1e3]), atol=1e-12)
+    assert not evidence.length(np.array([0.0, 0.0, 0.0, scale])).any()
+
+
 IMAGES: dict[str, Any] = {
     "data": "mnist_5k", "model": "logistic", "clients": 40, "malicious": 8, "batch": 10, "lr": 0.05, "rounds": 100,
     "eval_every": 100,
@@ -177,6 +185,16 @@ IMAGES: dict[str, Any] = {
 def test_training_goes_on_under_attack(attack: str) -> None:
     config = Config.from_table({**IMAGES, "rule": "hardened", "attack": attack})
     assert run(config, config.data.read())["accuracy"] > 0.85
+
+
+def test_a_boosted_backdoor_is_kept_out() -> None:
+    def success(rule: str) -> float:
+        config = Config.from_table({**IMAGES, "rule": rule, "attack": "backdoor"})
+        found: float = run(config, config.data.read())["attack_success"]
+        return found
+
+    assert success("hardened") < 0.05
+    assert success("fedsgd") > 0.9
 
 
 def test_the_paper_s_rule_does_not_hold_there() -> None:

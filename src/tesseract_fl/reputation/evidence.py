@@ -44,6 +44,7 @@ def rank(scores: Float64s, cohort: Cohort) -> npt.NDArray[np.intp]:
 
 
 SMALLEST_SPREAD = 1e-3  # cosines this close are equal: rounding and luck
+FARTHEST = 1e3  # times the median norm, or its part: what is longer or shorter is no worse and not remembered longer
 
 
 def cosines(gram: Float64s) -> Float64s:
@@ -71,6 +72,18 @@ def company(cosines: Float64s) -> Float64s:
     Clients that collude push together, or cancel each other out.
     """
     found: Float64s = np.sqrt(np.square(np.maximum(cosines, 0.0)).sum(axis=1))
+    return found
+
+
+def length(norms: Float64s) -> Float64s:
+    """ℓ_i = log(‖u_i‖ / median‖u‖): whether a client sends more than its share.
+
+    A bound on lengths makes a boosted update harmless; who boosts in every round wants to outweigh the others.
+    """
+    middle = float(np.median(norms))
+    if middle == 0:
+        return np.zeros_like(norms)
+    found: Float64s = np.log(np.clip(norms, middle / FARTHEST, middle * FARTHEST) / middle)
     return found
 
 

@@ -18,7 +18,7 @@ from tesseract_fl.rules.tesseract import penalised
 from tesseract_fl.types import Bools, ClientId, Cohort, ConfigError, Float64s, Matrix, Rejection, Updates
 
 # Each kind of evidence with its suspicious tails: −1 for scores that are too low, +1 for scores that are too high.
-TAILS: dict[str, tuple[int, ...]] = {"agreement": (-1,), "company": (+1,), "flip": (-1, +1)}
+TAILS: dict[str, tuple[int, ...]] = {"agreement": (-1,), "company": (+1,), "flip": (-1, +1), "length": (+1,)}
 
 # With few clients their spread is a guess, so the cut is wider: by 1 + 20/n an honest client is about as rarely
 # beyond it among ten as among a hundred.
@@ -50,16 +50,17 @@ class Hardened(WeightingRule[HardenedState]):
     cos_il = ⟨u_i, u_l⟩/(‖u_i‖‖u_l‖),  w = softmax(RS) of the last round,  s the sign of the last global update
     a_i = Σ_{l≠i} w_l cos_il / Σ_{l≠i} w_l,  k_i = √ Σ_{l≠i} max(0, cos_il)²
     p_i = Σ_j u_ij²·[sign(u_ij) ≠ s_j] / ‖u_i‖²
-    ā_i ← β·ā_i + (1 − β)·a_i,  and k̄_i and p̄_i likewise
-    i is a suspect if ā_i is κ·(1 + 20/n) robust deviations too low, or k̄_i too high, or p̄_i either of them; only the f
-    worst can be
+    ℓ_i = log(‖u_i‖ / median‖u‖)
+    ā_i ← β·ā_i + (1 − β)·a_i,  and k̄_i, p̄_i and ℓ̄_i likewise
+    i is a suspect if ā_i is κ·(1 + 20/n) robust deviations too low, or k̄_i or ℓ̄_i too high, or p̄_i either of them; only
+    the f worst can be
     RS_i ← min(0, μ·RS_i − (1 − ρ))  for suspects,  min(0, μ·RS_i + ρ)  for the others
     g = Σ_i softmax(RS)_i · u_i · min(1, τ·median‖u‖/‖u_i‖)
 
     `f` is how many clients may be malicious, as a number or as a fraction of those present; `decay` is μ, `memory` β,
     `cut` κ, `redemption` ρ, `reach` τ. Whoever comes after the first `probation` rounds is a newcomer until it was not
     suspected in as many rounds of its own; all newcomers together have at most the share `newcomers` of the weight.
-    `evidence` names what counts: agreement (a), company (k), flip (p).
+    `evidence` names what counts: agreement (a), company (k), flip (p), length (ℓ).
 
     >>> rule = Hardened(f=1)
     >>> state = rule.init(d=2)
@@ -82,7 +83,7 @@ class Hardened(WeightingRule[HardenedState]):
     reach: float = 2.0
     probation: int = 20
     newcomers: float = 0.1
-    evidence: str = "agreement+company+flip"
+    evidence: str = "agreement+company+flip+length"
 
     def __post_init__(self) -> None:
         check_f("hardened", self.f)
@@ -163,6 +164,7 @@ class Hardened(WeightingRule[HardenedState]):
             "agreement": evidence.agreement(cosines, self._weights(cohort, state)),
             "company": evidence.company(cosines),
             "flip": np.divide(flips, energy, out=np.zeros(cohort.n), where=energy > 0),
+            "length": evidence.length(np.sqrt(energy)),
         }
         return {kind: every[kind] for kind in self.kinds}
 
