@@ -199,5 +199,15 @@ def test_a_grid_is_one_tidy_table_and_a_heat_map(tmp_path: Path) -> None:
     table = parquet.read_table(tmp_path / "results.parquet").to_pylist()
     assert [row["accuracy"] for row in table] == [0.5, 0.7, None]
     assert [row["attack_success"] for row in table] == [0.25, None, None]
+
+
+def test_the_worst_of_several_attacks_has_a_line(tmp_path: Path) -> None:
+    told = {("none", "krum"): 0.3, ("ipm", "krum"): 0.8, ("alie", "krum"): 0.5, ("alie", "fedsgd"): 0.25}
+    rows = [{"attack": attack, "rule": rule, "accuracy": value} for (attack, rule), value in told.items()]
+    assert results.write(rows, ["rule", "attack"], tmp_path)[0].splitlines()[-1] == "| **worst** | 50.00 | 25.00 |"
+    assert "worst" not in results.write(rows[:2], ["rule", "attack"], tmp_path)[0]
+
+
+def test_what_goes_down_and_what_across() -> None:
     assert results.crossed(["rule", "attack", "lr"]) == ("attack", "rule")
     assert results.crossed(["lr", "seed"]) is None

@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 import time
+import tomllib
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from tesseract_fl.cli import cli
+from tesseract_fl.experiments.sweep import label
 from tesseract_fl.reports.grid import read_grid
 from tesseract_fl.types import DataError
 from tests.reports.made import HOSTILE, Writer, written_ledger
@@ -121,8 +123,11 @@ def test_a_grid_is_a_matrix_of_means_beside_the_paper(tmp_path: Path) -> None:
 
 
 def test_the_stored_grid_of_the_repository_can_be_shown(tmp_path: Path) -> None:
-    grid = read_grid(Path(__file__).parents[2] / "results/attacks-small")
-    assert len(grid["attacks"]) == 23
+    results = Path(__file__).parents[2] / "results"
+    grid = read_grid(results / "attacks-small")
+    asked = tomllib.loads((results / "attacks-small.toml").read_text())["grid"]
+    assert grid["rules"] == asked["rule"]
+    assert grid["attacks"] == [label(attack) for attack in asked["attack"]]
     assert grid["paper"] is None
 
 

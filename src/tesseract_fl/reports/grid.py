@@ -6,15 +6,12 @@ The paper's numbers stand beside ours where the table has them.
 from __future__ import annotations
 
 import csv
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
 from tesseract_fl.reports import plots, tables
 from tesseract_fl.reports.sources import GRID
-from tesseract_fl.reports.tables import matrix
 from tesseract_fl.types import DataError
 
 # figure → what it is called, and whether it is a share of one
@@ -66,23 +63,8 @@ def _rows(path: Path) -> list[dict[str, str]]:
 
 
 def _matrix(rows: Sequence[dict[str, str]], figure: str) -> dict[str, Any]:
-    together: dict[tuple[str, str], list[float]] = {}
-    for row in rows:
-        together.setdefault((row["attack"], row["rule"]), []).extend(_values(row.get(figure)))
-    means = [
-        {"attack": attack, "rule": rule, figure: sum(values) / len(values) if values else None}
-        for (attack, rule), values in together.items()
-    ]
-    heads, lines = matrix(means, down="attack", across="rule", value=figure)
+    heads, lines = tables.matrix(rows, down="attack", across="rule", value=figure)
     return {"rules": heads[1:], "attacks": [line[0] for line in lines], "values": [line[1:] for line in lines]}
-
-
-def _values(text: str | None) -> list[float]:
-    try:
-        value = float(text or "nan")
-    except ValueError:
-        return []
-    return [value] if math.isfinite(value) else []
 
 
 def write(rows: Sequence[Mapping[str, Any]], varied: Sequence[str], out: Path) -> tuple[str, list[Path]]:
@@ -95,11 +77,13 @@ def write(rows: Sequence[Mapping[str, Any]], varied: Sequence[str], out: Path) -
     axes = crossed(varied)
     if not rows or axes is None:
         return "", files
-    heads, lines = accuracies(rows, *axes)
-    text = tables.markdown(heads, [[line[0], *map(_shown, line[1:])] for line in lines])
+    down, across = axes
+    heads, lines = tables.matrix(rows, down=down, across=across, value="accuracy")
+    worst = _worst(lines) if down == "attack" else []
+    text = tables.markdown(heads, [[line[0], *map(_percent, line[1:])] for line in [*lines, *worst]])
     (out / "results.md").write_text(text)
     pictures = [out / "results.png", out / "results.svg"]
-    plots.heat_map(heads, lines, pictures, f"final accuracy, {axes[0]} × {axes[1]}")
+    plots.heat_map(heads, lines, pictures, f"final accuracy, {down} × {across}")
     return text, [*files, out / "results.md", *pictures]
 
 
@@ -111,19 +95,14 @@ def crossed(varied: Sequence[str]) -> tuple[str, str] | None:
     return (others[0], others[1]) if len(others) == 2 else None
 
 
-def accuracies(rows: Sequence[Mapping[str, Any]], down: str, across: str) -> tuple[list[str], list[list[Any]]]:
-    """The cross table of final accuracies in per cent, means over what else varies."""
-    groups: dict[tuple[str, str], list[float]] = {}
-    for row in rows:
-        group = groups.setdefault((row[down], row[across]), [])
-        if row["accuracy"] is not None:
-            group.append(100 * row["accuracy"])
-    means = [
-        {down: name, across: head, "accuracy": mean(values) if values else None}
-        for (name, head), values in groups.items()
-    ]
-    return tables.matrix(means, down=down, across=across, value="accuracy")
+def _worst(lines: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    """A line more, where there are several attacks: the least accuracy under any of them."""
+    attacked = [line[1:] for line in lines if line[0] != "none"]
+    if len(attacked) < 2:
+        return []
+    columns = zip(*attacked, strict=True)
+    return [["**worst**", *(min((value for value in column if value is not None), default=None) for column in columns)]]
 
 
-def _shown(value: float | None) -> str | None:
-    return None if value is None else f"{value:.2f}"
+def _percent(value: float | None) -> str | None:
+    return None if value is None else f"{100 * value:.2f}"

@@ -108,10 +108,10 @@ def log_log(
 
 
 def heat_map(heads: Sequence[str], lines: Sequence[Sequence[Any]], paths: Sequence[Path], title: str) -> None:
-    """A cross table of percentages as colours, with the numbers in them; grey where there is none."""
+    """A cross table of shares as colours, with the per cents in them; grey where there is none."""
     from matplotlib.colors import Normalize
 
-    values = np.array([[np.nan if cell is None else float(cell) for cell in line[1:]] for line in lines])
+    values = np.array([[np.nan if cell is None else 100 * cell for cell in line[1:]] for line in lines])
     rows, columns = values.shape
     figure, axis = _figure(title, size=(2.6 + 0.95 * columns, 1.4 + 0.36 * rows))
     axis.grid(visible=False)

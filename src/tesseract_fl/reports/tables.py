@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 Row = Mapping[str, Any]
@@ -32,11 +34,21 @@ def write_parquet(rows: Sequence[Row], path: Path) -> bool:
 
 
 def matrix(rows: Sequence[Row], *, down: str, across: str, value: str) -> tuple[list[str], list[list[Any]]]:
-    """A cross table: heads, and lines that begin with their name; None where there is nothing."""
-    heads = list(dict.fromkeys(str(row[across]) for row in rows))
-    names = list(dict.fromkeys(str(row[down]) for row in rows))
-    cells = {(str(row[down]), str(row[across])): row[value] for row in rows}
-    return [down, *heads], [[name, *(cells.get((name, head)) for head in heads)] for name in names]
+    """A cross table of means: heads, and lines that begin with their name; None where there is no finite number."""
+    together: dict[tuple[str, str], list[float]] = {}
+    for row in rows:
+        together.setdefault((str(row[down]), str(row[across])), []).extend(_finite(row.get(value)))
+    names, heads = (list(dict.fromkeys(keys)) for keys in zip(*together, strict=True)) if together else ([], [])
+    means = {key: mean(values) for key, values in together.items() if values}
+    return [down, *heads], [[name, *(means.get((name, head)) for head in heads)] for name in names]
+
+
+def _finite(value: Any) -> list[float]:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return []
+    return [number] if math.isfinite(number) else []
 
 
 def markdown(heads: Sequence[str], lines: Sequence[Sequence[Any]]) -> str:
