@@ -220,10 +220,10 @@ class Hardened(WeightingRule[HardenedState]):
     def _reasons(self, suspicion: Float64s, scores: dict[str, Float64s], suspects: Bools) -> list[str]:
         """For a person: what stood out about each suspect."""
         tails = [(kind, tail) for kind in self.kinds for tail in TAILS[kind]]
-        reasons = []
-        for i, suspect in enumerate(suspects):
-            kind, tail = tails[int(np.argmax(suspicion[:, i]))]
+        reasons = [""] * len(suspects)
+        for i in np.flatnonzero(suspects):
+            worst = int(np.argmax(suspicion[:, i]))
+            kind, tail = tails[worst]
             side = "above" if tail > 0 else "below"
-            told = f"{kind} {scores[kind][i]:.3g}: {suspicion[:, i].max():.1f} deviations {side} the honest middle"
-            reasons.append(told if suspect else "")
+            reasons[i] = f"{kind} {scores[kind][i]:.3g}: {suspicion[worst, i]:.1f} deviations {side} the honest middle"
         return reasons
