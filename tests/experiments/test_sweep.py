@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import os
@@ -151,6 +152,35 @@ def test_a_killed_grid_goes_on_and_ends_with_the_same_table(tmp_path: Path) -> N
     assert {path: path.stat().st_mtime_ns for path in finished} == finished
     for name in ("results.csv", "results.md"):
         assert (killed / "grid" / name).read_text() == (whole / "grid" / name).read_text()
+
+
+def alive(group: int) -> list[str]:
+    """The processes of a group that still run; zombies do not."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, its_group = path.read_text().rpartition(")")[2].split()[:3]
+            found += [path.parent.name] if int(its_group) == group and state != "Z" else []
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
+def test_workers_do_not_outlive_their_grid(tmp_path: Path) -> None:
+    (tmp_path / "grid.toml").write_text(FILE.format(rounds=100_000))
+    process = sweep(tmp_path, "--workers", "2")
+    try:
+        deadline = time.monotonic() + 60
+        while len(list(tmp_path.rglob("metrics.jsonl"))) < 2 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert len(alive(process.pid)) >= 3
+        process.kill()
+        process.wait()
+        while alive(process.pid) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert alive(process.pid) == []
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def test_the_command_writes_tables(tmp_path: Path) -> None:

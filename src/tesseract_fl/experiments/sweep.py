@@ -7,6 +7,7 @@ import json
 import multiprocessing
 import os
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
@@ -193,6 +194,15 @@ def _start(threads: int, played: Any) -> None:
     global _played
     _played = played
     use_threads(threads)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A worker whose parent was killed would play on, while the same grid is perhaps being resumed."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 def _play_and_tell(table: dict[str, Any], home: Path, data_dir: Path | None) -> dict[str, Any]:
