@@ -25,7 +25,7 @@ def view(seed: int, cut: float | None, n: int = 20, c: int = 4, d: int = 60) -> 
     matrix = rng.normal(0.3, 1.0, size=(n, d)).astype(np.float32)
     report: dict[str, Any] = {} if cut is None else {"flip_score_high": cut}
     reference = rng.choice(np.array([-1, 1, 1, 1], np.int8), size=d)
-    return View(round=2, benign=matrix[c:], own=matrix[:c], reference=reference, report=report)
+    return View(round=2, benign=matrix[c:], trained=matrix[:c], reference=reference, report=report)
 
 
 def score_of_the_mean(seen: View) -> float:

@@ -21,7 +21,7 @@ from tests.naive import oracles
 def view(seed: int, n: int, c: int, d: int, scale: float = 1.0, shift: float = 0.3) -> View:
     rng = np.random.default_rng(seed)
     matrix = (scale * rng.normal(shift, 1.0, size=(n, d))).astype(np.float32)
-    return View(round=1, benign=matrix[c:], own=matrix[:c])
+    return View(round=1, benign=matrix[c:], trained=matrix[:c])
 
 
 @given(st.integers(0, 500), st.integers(2, 9), st.integers(1, 25), st.sampled_from([0.0, 2.0, -4.0]))
@@ -47,7 +47,9 @@ def test_full_trim_fills_its_interval_and_every_client_samples_its_own() -> None
 
 def test_full_trim_where_the_benign_clients_cancel_out() -> None:
     benign = np.array([[1.0, 1.0], [-1.0, 1.0]], np.float32)
-    rows = FullTrim().craft(View(round=1, benign=benign, own=np.zeros((1, 2), np.float32)), np.random.default_rng(0))
+    rows = FullTrim().craft(
+        View(round=1, benign=benign, trained=np.zeros((1, 2), np.float32)), np.random.default_rng(0)
+    )
     assert rows[0, 0] == 0
     assert 0.5 <= rows[0, 1] <= 1
 
@@ -114,7 +116,7 @@ def test_crafting_full_krum_costs_at_most_two_krum_aggregations() -> None:
 
     crafting, choosing = [], []
     for _ in range(4):
-        seen = View(round=1, benign=matrix[c:], own=matrix[:c])
+        seen = View(round=1, benign=matrix[c:], trained=matrix[:c])
         crafting.append(seconds(lambda: FullKrum().craft(seen, np.random.default_rng(0))))  # noqa: B023
         choosing.append(seconds(lambda: rule.aggregate(updates, rule.init(d))))
     assert min(crafting) < 2 * min(choosing)

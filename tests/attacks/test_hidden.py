@@ -18,7 +18,7 @@ from tests.naive import oracles
 
 def view(seed: int, n: int, c: int, d: int, scale: float = 1.0) -> View:
     matrix = (scale * np.random.default_rng(seed).normal(0.3, 1.0, size=(n, d))).astype(np.float32)
-    return View(round=1, benign=matrix[c:], own=matrix[:c])
+    return View(round=1, benign=matrix[c:], trained=matrix[:c])
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_the_strength_is_that_of_a_search(
 
 def test_honest_clients_that_agree_leave_no_room() -> None:
     same = np.ones((5, 3), np.float32)
-    seen = View(round=1, benign=same, own=same[:2])
+    seen = View(round=1, benign=same, trained=same[:2])
     for attack in (MinMax(), MinSum(), MinMax(deviation="sign"), Alie(), Mimic()):
         np.testing.assert_allclose(attack.craft(seen, np.random.default_rng(0)), same[:2])
 

@@ -17,13 +17,13 @@ OWN = np.ones((2, 3), np.float32)
 
 
 def test_what_a_view_grants_is_what_it_holds() -> None:
-    assert View(round=1, own=OWN, n=9, report=None).knowledge == BLIND
-    assert View(round=1, own=OWN, benign=OWN).knowledge == Knowledge(updates="all", defence="report")
-    assert View(round=1, own=OWN, benign=OWN, ask=lambda *_: None).knowledge == FULL  # type: ignore[arg-type]
+    assert View(round=1, trained=OWN, n=9, report=None).knowledge == BLIND
+    assert View(round=1, trained=OWN, benign=OWN).knowledge == Knowledge(updates="all", defence="report")
+    assert View(round=1, trained=OWN, benign=OWN, ask=lambda *_: None).knowledge == FULL  # type: ignore[arg-type]
 
 
 def test_asking_for_more_than_granted_is_an_error() -> None:
-    partial = View(round=1, own=OWN, n=9, report=None)
+    partial = View(round=1, trained=OWN, n=9, report=None)
     with pytest.raises(KnowledgeError, match='FullTrim needs to know updates = "all" \\(granted: "own"\\)'):
         FullTrim().craft(partial, np.random.default_rng(0))
     np.testing.assert_array_equal(SignFlip().craft(partial, np.random.default_rng(0)), -OWN)
@@ -35,7 +35,7 @@ def test_an_attack_that_does_not_say_needs_everything() -> None:
             return view.own
 
     with pytest.raises(KnowledgeError, match=r"updates.*defence"):
-        Silent().craft(View(round=1, own=OWN, n=9, report=None), np.random.default_rng(0))
+        Silent().craft(View(round=1, trained=OWN, n=9, report=None), np.random.default_rng(0))
 
 
 def test_wrappers_need_what_their_attack_needs() -> None:
@@ -59,7 +59,7 @@ def test_the_report_without_the_rule_is_enough_for_flip_band_but_not_for_the_sea
 def test_with_partial_knowledge_the_own_updates_stand_in_for_the_others() -> None:
     own = np.random.default_rng(0).normal(size=(5, 8)).astype(np.float32)
     sent = registry.build("attacks", {"name": "ipm"}).craft(
-        View(round=1, own=own, n=20, report=None), np.random.default_rng(0)
+        View(round=1, trained=own, n=20, report=None), np.random.default_rng(0)
     )
     np.testing.assert_allclose(sent[0], -3 * own.mean(axis=0), rtol=1e-5)
 

@@ -21,7 +21,7 @@ def view(seed: int, round: int = 2, n: int = 20, c: int = 4, d: int = 60, report
     matrix = rng.normal(0.2, 1.0, size=(n, d)).astype(np.float32)
     reference = rng.choice(np.array([-1, 0, 1, 1], np.int8), size=d)
     report = {"flip_score": rng.uniform(20, 40, size=n).tolist()} if reported else {}
-    return View(round=round, benign=matrix[c:], own=matrix[:c], reference=reference, report=report)
+    return View(round=round, benign=matrix[c:], trained=matrix[:c], reference=reference, report=report)
 
 
 @given(st.integers(0, 300), st.booleans())
@@ -57,7 +57,7 @@ def test_the_paper_s_rule_rewards_flip_band_as_often_as_the_honest() -> None:
     for t in range(1, 200):
         rng = np.random.default_rng(t)
         matrix = (0.3 * drift + rng.normal(size=(n, d))).astype(np.float32)
-        seen = View(round=t, benign=matrix[c:], own=matrix[:c].copy(), reference=reference, report=report)
+        seen = View(round=t, benign=matrix[c:], trained=matrix[:c].copy(), reference=reference, report=report)
         matrix[:c] = FlipBand().craft(seen, rng)
         out = rule.aggregate(Updates(matrix=matrix, ids=tuple(map(str, range(n))), round=t), state)
         state, reference, report = out.state, np.sign(out.update).astype(np.int8), dict(out.report)

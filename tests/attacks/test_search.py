@@ -27,7 +27,7 @@ def asking(rule: Rule[Any], n: int = 20, c: int = 4, d: int = 40) -> tuple[View,
         updates = Updates(matrix=np.concatenate([rows, benign]), ids=tuple(map(str, range(n))), round=1)
         return rule.aggregate(updates, rule.init(d) if state is None else state)
 
-    return View(round=1, benign=benign, own=own, ask=ask), asked
+    return View(round=1, benign=benign, trained=own, ask=ask), asked
 
 
 def progress(view: View, rows: Matrix) -> float:
@@ -64,7 +64,7 @@ def test_a_rule_that_skips_the_round_is_harmless_not_fatal() -> None:
         raise PreconditionError("no")
 
     seen, _ = asking(Krum(f=4))
-    view = View(round=1, benign=seen.benign, own=seen.own, ask=refuse)
+    view = View(round=1, benign=seen.benign, trained=seen.own, ask=refuse)
     assert LineSearch().craft(view, np.random.default_rng(0)).shape == (4, 40)
 
 

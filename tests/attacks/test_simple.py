@@ -18,7 +18,7 @@ from tesseract_fl.types import ConfigError
 
 def view(n: int = 20, c: int = 4, d: int = 50) -> View:
     matrix = np.random.default_rng(3).normal(0.3, 1, size=(n, d)).astype(np.float32)
-    return View(round=1, benign=matrix[c:], own=matrix[:c])
+    return View(round=1, benign=matrix[c:], trained=matrix[:c])
 
 
 @given(st.integers(0, 99), st.integers(1, 9), st.integers(1, 70), st.sampled_from([1e-20, 1.0, 1e15]))
@@ -39,7 +39,7 @@ def test_column_statistics_of_a_matrix_that_is_wider_than_a_block() -> None:
 
 def test_gaussian_is_spread_like_the_honest_clients() -> None:
     matrix = np.random.default_rng(3).normal(0.3, 1, size=(4016, 30)).astype(np.float32)
-    seen = View(round=1, benign=matrix[4000:], own=matrix[:4000])
+    seen = View(round=1, benign=matrix[4000:], trained=matrix[:4000])
     sent = Gaussian(scale=2.0).craft(seen, np.random.default_rng(0))
     spread = seen.benign.std(axis=0)
     np.testing.assert_allclose(sent.std(axis=0), 2 * spread, rtol=0.05)

@@ -41,7 +41,7 @@ def seen(matrix: Matrix, c: int, round: int = 1, **more: Any) -> View:
             Updates(matrix=np.concatenate([rows, benign]), ids=ids, round=round), FedSGD().init(d)
         )
 
-    return View(round=round, benign=benign, own=matrix[:c].copy(), ask=ask, **more)
+    return View(round=round, benign=benign, trained=matrix[:c].copy(), ask=ask, **more)
 
 
 def noise(n: int = 20, d: int = 30) -> Matrix:

@@ -148,10 +148,27 @@ def test_an_attack_that_is_not_possible_with_those_sampled_leaves_them_honest(ca
     assert not any("skipped" in record for record in records)
 
 
+@pytest.mark.parametrize(("attack", "trained"), [("full_trim", 9), ("sign_flip", 12), ("none", 12)])
+def test_malicious_clients_train_only_where_their_attack_looks_at_it(
+    cancer: Dataset, monkeypatch: pytest.MonkeyPatch, attack: str, trained: int
+) -> None:
+    counted: list[int] = []
+    updates = Clients.updates
+
+    def count(self: Clients, clients: Any, *rest: Any) -> list[float]:
+        counted.append(len(clients))
+        return updates(self, clients, *rest)
+
+    monkeypatch.setattr(Clients, "updates", count)
+    record = Simulation(config(attack=attack, rule="fedsgd"), cancer).step()
+    assert sum(counted) == trained
+    assert record["train_loss"] > 0
+
+
 def test_a_skipped_round_says_who_was_turned_away_and_they_lose_by_it(
     cancer: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    simulation = Simulation(config(rule={"f": 5}, malicious=5, attack="none"), cancer)
+    simulation = Simulation(config(rule={"f": 5}, malicious=3), cancer)
 
     def poison(matrix: Any, *_: Any) -> dict[str, Any]:
         matrix[:3] = np.nan

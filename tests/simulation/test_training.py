@@ -226,7 +226,7 @@ def test_each_client_starts_from_the_global_statistics(strategy: str) -> None:
 
 
 def test_those_turned_away_do_not_count(images: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    simulation = Simulation(config(rule="median", attack="none"), images)
+    simulation = Simulation(config(rule="median", malicious=2, attack="sign_flip"), images)
 
     def poison(matrix: Any, *_: Any) -> dict[str, Any]:
         matrix[:2] = np.nan

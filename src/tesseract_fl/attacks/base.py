@@ -60,18 +60,27 @@ ALL_UPDATES = Knowledge(updates="all", defence="nothing")
 ALL_UPDATES_AND_REPORT = Knowledge(updates="all", defence="report")
 
 
+@dataclass(frozen=True, eq=False)
+class Late:
+    """Updates of a known shape that are computed once somebody looks at them."""
+
+    compute: Callable[[], Matrix]
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class View:
     """What an attacker sees in a round; what it was not granted is None.
 
-    `own`: what the malicious clients' own training gave, c × d. `benign`: the updates that the honest clients
-    are about to send, n−c × d. `reference`: the sign of the last global update, zeros before the first.
-    `report`: the rule's report of the last round, empty before the first. `ask`: what the rule would make of
+    `trained`: what the malicious clients' own training gives, c × d, which `own` waits for. `benign`: the updates that
+    the honest clients are about to send, n−c × d. `reference`: the sign of the last global update, zeros before the
+    first. `report`: the rule's report of the last round, empty before the first. `ask`: what the rule would make of
     this round if the malicious clients sent these rows, from its present state or from another one.
     """
 
     round: int
-    own: Matrix
+    trained: Matrix | Late
     benign: Matrix = None
     n: int = 0
     reference: Matrix = None
@@ -86,11 +95,19 @@ class View:
 
     @property
     def c(self) -> int:
-        return int(self.own.shape[0])
+        return int(self.trained.shape[0])
 
     @property
     def d(self) -> int:
-        return int(self.own.shape[1])
+        return int(self.trained.shape[1])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.trained.dtype
+
+    @cached_property
+    def own(self) -> Matrix:
+        return self.trained.compute() if isinstance(self.trained, Late) else self.trained
 
     @property
     def knowledge(self) -> Knowledge:
@@ -114,7 +131,7 @@ class View:
 
     def rows(self, row: Matrix) -> Matrix:
         """The same row from every malicious client."""
-        return np.tile(row.astype(self.own.dtype, copy=False), (self.c, 1))
+        return np.tile(row.astype(self.dtype, copy=False), (self.c, 1))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,9 +158,9 @@ class Attack(ABC):
         self.check_granted(view.knowledge)
         self.check(view.n, view.c)
         rows = self._craft(view, rng)
-        if rows.shape != view.own.shape or rows.dtype != view.own.dtype:
+        if rows.shape != (view.c, view.d) or rows.dtype != view.dtype:
             raise TypeError(
-                f"{type(self).__name__} crafted {rows.shape} {rows.dtype}, not {view.own.shape} {view.own.dtype}"
+                f"{type(self).__name__} crafted {rows.shape} {rows.dtype}, not {(view.c, view.d)} {view.dtype}"
             )
         return rows
 

@@ -40,10 +40,10 @@ class FullTrim(Attack):
         outwards = s * near < 0  # away from 0, so that b makes it larger
         far = np.where(outwards, near * self.b, near / self.b)
         near[s == 0] = far[s == 0] = 0
-        u = rng.random(view.own.shape, dtype=np.float32)  # c × d
+        u = rng.random((view.c, view.d), dtype=np.float32)  # c × d
         u *= far - near
         u += near
-        return u.astype(view.own.dtype, copy=False)
+        return u.astype(view.dtype, copy=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,10 +79,10 @@ class FullKrum(Attack):
 
     def noise_of(self, view: View, rng: np.random.Generator) -> Matrix:
         """Uniform in ±`noise`/d, c × d."""
-        u = rng.random(view.own.shape, dtype=np.float32)
+        u = rng.random((view.c, view.d), dtype=np.float32)
         u -= 0.5
         u *= 2 * self.noise / view.d
-        return u.astype(view.own.dtype, copy=False)
+        return u.astype(view.dtype, copy=False)
 
     def strength(self, view: View) -> float | None:
         """λ, or None where none works."""

@@ -83,7 +83,7 @@ class Backdoor(Attack):
             raise ConfigError(f"backdoor: boost and value must be finite, got {self.boost}, {self.value}")
 
     def _craft(self, view: View, rng: np.random.Generator) -> Matrix:
-        return view.own * view.own.dtype.type(self.boost)
+        return view.own * view.dtype.type(self.boost)
 
     def poison(self, x: Tensor, y: Tensor, *, classes: int, round: int) -> tuple[Tensor, Tensor]:
         self._check_classes(classes)

@@ -97,7 +97,7 @@ class Camouflage(Attack):
         noise = view.own - view.own.mean(axis=0, dtype=np.float64)
 
         def rows(gamma: float) -> Matrix:
-            return (math.sqrt(1 - gamma**2) * noise + gamma * p).astype(view.own.dtype)
+            return (math.sqrt(1 - gamma**2) * noise + gamma * p).astype(view.dtype)
 
         if self._unpunished(view, rows(1.0)):
             return rows(1.0)

@@ -31,10 +31,10 @@ class Gaussian(Attack):
         _check_positive("gaussian", "scale", self.scale)
 
     def _craft(self, view: View, rng: np.random.Generator) -> Matrix:
-        u = rng.standard_normal(view.own.shape, dtype=np.float32)  # c × d
+        u = rng.standard_normal((view.c, view.d), dtype=np.float32)  # c × d
         u *= self.scale * view.columns.std
         u += view.columns.mean
-        return u.astype(view.own.dtype, copy=False)
+        return u.astype(view.dtype, copy=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ class SignFlip(Attack):
         _check_positive("sign_flip", "scale", self.scale)
 
     def _craft(self, view: View, rng: np.random.Generator) -> Matrix:
-        return view.own * view.own.dtype.type(-self.scale)
+        return view.own * view.dtype.type(-self.scale)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,5 +96,5 @@ class Oversized(Attack):
         _check_positive("oversized", "scale", self.scale)
 
     def _craft(self, view: View, rng: np.random.Generator) -> Matrix:
-        largest = float(np.finfo(view.own.dtype).max)
+        largest = float(np.finfo(view.dtype).max)
         return view.rows(np.clip(-self.scale * view.columns.mean, -largest, largest))

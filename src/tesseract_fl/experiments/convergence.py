@@ -165,7 +165,7 @@ def _play(
         eta = 2 / (MU * (known["gamma"] + t - 1))
         sent = -eta * problem.gradients(w, rng.integers(SAMPLES, size=(CLIENTS, BATCH)))
         if attack_name != "none":
-            view = View(round=t, own=sent[:MALICIOUS].copy(), benign=sent[MALICIOUS:], reference=direction)
+            view = View(round=t, trained=sent[:MALICIOUS].copy(), benign=sent[MALICIOUS:], reference=direction)
             sent[:MALICIOUS] = attack.craft(view, rng)
         out = rule.aggregate(Updates(matrix=sent, ids=ids, round=t), state)
         state, direction = out.state, kernels.sign(out.update)

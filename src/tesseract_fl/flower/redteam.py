@@ -80,7 +80,7 @@ class RedTeam:
         rows = np.stack([armed[client] for client in sorted(armed)])
         benign = np.stack(list(observed.values())) if observed else rows  # without anybody else's: their own, honest
         pooled = self.pool is not None
-        view = View(round=round, own=rows, benign=benign if pooled else None, n=len(rows) + 1, report=None)
+        view = View(round=round, trained=rows, benign=benign if pooled else None, n=len(rows) + 1, report=None)
         try:
             crafted: Floats = self.attack.craft(view, generator(self._seed, "attack", round))
         except KnowledgeError:

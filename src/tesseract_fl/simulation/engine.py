@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from tesseract_fl import checkpoint
-from tesseract_fl.attacks.base import View
+from tesseract_fl.attacks.base import Late, View
 from tesseract_fl.data.base import Dataset
 from tesseract_fl.kernels import sign
 from tesseract_fl.models.vector import FlatModel
@@ -74,10 +74,14 @@ class Simulation:
         self.round += 1
         present = self._sample_clients()
         ids = [self._name(client) for client in present]
-        matrix, losses = self._honest_updates(present)
-        record: Record = {"round": self.round, "clients": ids, "train_loss": float(np.mean(losses))}
+        matrix = self._matrix
+        c = sum(self._bad(client) for client in present) if self.config.attacked else 0
+        losses = self._train(present[c:], matrix[c:], self._buffers[c:])
+        loss = float(np.mean(losses)) if losses else math.nan
+        record: Record = {"round": self.round, "clients": ids, "train_loss": loss}
         trusted = self._server_update()
-        record |= self._attack(matrix, present, ids, trusted)
+        if c:
+            record |= self._attack(matrix, c, present, ids, trusted)
         rejected: tuple[Rejection, ...] = ()
         try:
             updates = self._admitted(matrix, present, ids, trusted)
@@ -124,9 +128,9 @@ class Simulation:
         chosen = rng.choice(self.config.clients, self.config.clients_per_round, replace=False)
         return np.sort(chosen)
 
-    def _honest_updates(self, present: Ints) -> tuple[Matrix, list[float]]:
-        batches = [self._batches(self.samples[client], client) for client in present]
-        return self._matrix, self.clients.updates(batches, self._lr(), self._matrix, self._buffers)
+    def _train(self, clients: Ints, out: Matrix, buffers: Float64s) -> list[float]:
+        batches = [self._batches(self.samples[client], client) for client in clients]
+        return self.clients.updates(batches, self._lr(), out, buffers)
 
     def _server_update(self) -> Floats | None:
         """What the server itself learns from its clean root set, where the rule asks for it."""
@@ -160,12 +164,14 @@ class Simulation:
         samples = [len(self.samples[client]) for client in present]
         return replace(self.config.gate.screen(matrix, ids, round=self.round, samples=samples), trusted=trusted)
 
-    def _attack(self, matrix: Matrix, present: Ints, ids: list[ClientId], trusted: Floats | None) -> Record:
-        """Replace the rows of the malicious clients, which are the first: `present` is sorted."""
-        c = sum(self._bad(client) for client in present)
-        if not c or not self.config.attacked:
-            return {}
-        granted, own = self.config.knowledge, matrix[:c].copy()
+    def _attack(self, matrix: Matrix, c: int, present: Ints, ids: list[ClientId], trusted: Floats | None) -> Record:
+        """Write the rows of the c malicious clients, which are the first: `present` is sorted."""
+        granted = self.config.knowledge
+
+        def train() -> Matrix:
+            own = np.empty_like(matrix[:c])
+            self._train(present[:c], own, self._buffers[:c])
+            return own
 
         def ask(rows: Matrix, state: Any = None) -> Aggregate:
             matrix[:c] = rows
@@ -174,19 +180,21 @@ class Simulation:
 
         view = View(
             round=self.round,
-            own=own,
+            trained=Late(train, (c, self.model.layout.d), matrix.dtype),
             benign=matrix[c:] if granted.updates == "all" else None,
             n=len(ids),
             reference=self.reference,
             report=None if granted.defence == "nothing" else self.report,
             ask=ask if granted.defence == "rule" else None,
         )
+        if self.model.buffer_layout.d:  # what an attack leaves alone is sent as it was trained
+            matrix[:c] = view.own
         try:
             matrix[:c] = self.config.attack.craft(view, generator(self.config.seed, "attack", self.round))
         except KnowledgeError:
             raise
         except ConfigError as impossible:  # not with as many as were sampled into this round: they stay honest
-            matrix[:c] = own
+            matrix[:c] = view.own
             return {"not_attacked": str(impossible)}
         return {}
 
