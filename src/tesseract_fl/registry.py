@@ -10,8 +10,9 @@ from __future__ import annotations
 import dataclasses
 import difflib
 from collections.abc import Iterable, Mapping
+from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoints, entry_points
 from typing import Any
 
 from tesseract_fl.types import ConfigError
@@ -98,11 +99,17 @@ BUILTIN: dict[str, dict[str, str]] = {
 def table(kind: str) -> dict[str, str]:
     """Every name of a kind with where its class lives, our own and other packages'."""
     names = dict(BUILTIN[kind])
-    for point in entry_points(group=f"tesseract_fl.{kind}"):
+    for point in _offered(kind):
         if point.name in names:
             raise ConfigError(f"two packages offer {kind} named {point.name!r}: {names[point.name]} and {point.value}")
         names[point.name] = point.value
     return names
+
+
+@cache
+def _offered(kind: str) -> EntryPoints:
+    """What other packages offer; every installed package has to be looked at, so once is enough."""
+    return entry_points(group=f"tesseract_fl.{kind}")
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
