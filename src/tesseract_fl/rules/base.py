@@ -154,6 +154,11 @@ def share(fraction: float, n: int) -> int:
     return math.ceil(Fraction(fraction).limit_denominator(10**6) * n)
 
 
+def shrinking(norms: Float64s, longest: float) -> Float64s:
+    """min(1, τ/‖u_i‖): the factors that make updates no longer than τ."""
+    return np.minimum(1.0, np.divide(longest, norms, out=np.ones_like(norms), where=norms > 0))
+
+
 def check_f(rule: str, f: int | float) -> None:
     """f is a count, or a fraction below one half."""
     if isinstance(f, bool) or not isinstance(f, int | float) or not f >= 0:

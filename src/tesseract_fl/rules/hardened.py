@@ -12,7 +12,7 @@ import numpy.typing as npt
 from tesseract_fl import kernels
 from tesseract_fl.reputation import evidence, score
 from tesseract_fl.reputation.evidence import outlyingness, rank
-from tesseract_fl.rules.base import WeightingRule, check_decay, check_f, check_majority, resolve_f
+from tesseract_fl.rules.base import WeightingRule, check_decay, check_f, check_majority, resolve_f, shrinking
 from tesseract_fl.rules.plan import State
 from tesseract_fl.rules.tesseract import penalised
 from tesseract_fl.types import Bools, ClientId, Cohort, ConfigError, Float64s, Matrix, Rejection, Updates
@@ -136,7 +136,8 @@ class Hardened(WeightingRule[HardenedState]):
         )
         suspects = self._suspects(suspicion.max(axis=0), f, cohort)
         judged = self._judged(scores, suspects, cohort, state)
-        weights = self._weights(cohort, judged) * self._bounded(np.sqrt(np.diagonal(gram)))
+        norms = np.sqrt(np.diagonal(gram))
+        weights = self._weights(cohort, judged) * shrinking(norms, self.reach * float(np.median(norms)))
         report = {
             "flip_score": flips.tolist(),
             **{kind: values.tolist() for kind, values in scores.items()},
@@ -211,11 +212,6 @@ class Hardened(WeightingRule[HardenedState]):
             weights[new] *= min(1.0, most / max(weights[new].sum(), np.finfo(np.float64).tiny))
         held: Float64s = weights / weights.sum()
         return held
-
-    def _bounded(self, norms: Float64s) -> Float64s:
-        """min(1, τ·median‖u‖/‖u_i‖)."""
-        longest = self.reach * float(np.median(norms))
-        return np.minimum(1.0, np.divide(longest, norms, out=np.ones_like(norms), where=norms > 0))
 
     def _reasons(self, suspicion: Float64s, scores: dict[str, Float64s], suspects: Bools) -> list[str]:
         """For a person: what stood out about each suspect."""

@@ -15,7 +15,7 @@ import numpy as np
 from tesseract_fl import kernels
 from tesseract_fl.randomness import generator
 from tesseract_fl.reputation.evidence import rank
-from tesseract_fl.rules.base import Rule, check_f, check_majority, resolve_f
+from tesseract_fl.rules.base import Rule, check_f, check_majority, resolve_f, shrinking
 from tesseract_fl.rules.fedsgd import FedSGD
 from tesseract_fl.rules.plan import Plan, Question, S, behind
 from tesseract_fl.types import ClientId, Cohort, ConfigError, Float64s, PreconditionError
@@ -149,4 +149,4 @@ class NormClipping(Transform[Any]):
     def mixing(self, cohort: Cohort) -> Mixing:
         norms = np.sqrt((yield lambda updates, _: kernels.squared_norms(updates.matrix)))
         tau = float(np.median(norms)) if self.tau is None else self.tau
-        return np.diag(np.minimum(1.0, np.divide(tau, norms, out=np.ones(cohort.n), where=norms > 0)))
+        return np.diag(shrinking(norms, tau))
