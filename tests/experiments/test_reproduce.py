@@ -14,6 +14,7 @@ from tesseract_fl.cli.reproduce import NAMES, command
 from tesseract_fl.experiments import paper, presets
 from tesseract_fl.experiments.reproduce import EXPERIMENTS, Choice
 from tesseract_fl.reports.reproductions import FIGURES, TABLES
+from tesseract_fl.simulation.config import Config
 from tesseract_fl.types import ConfigError
 
 
@@ -86,6 +87,17 @@ def run(*arguments: str) -> Any:
 
 
 @pytest.mark.usefixtures("small")
+def test_the_paper_s_number_stands_beside_a_run_in_its_setting_only() -> None:
+    def theirs(**changed: Any) -> float | None:
+        run = {"data": "mnist", "model": "dnn", "clients": 100, "malicious": 20, "rounds": 500, "batch": 32, "lr": 0.01}
+        return paper.beside(Config.from_table({**run, "rule": "tesseract", "attack": "full_trim", **changed}))
+
+    assert theirs() == pytest.approx(0.9055)
+    assert theirs(rounds=200) is None
+    assert theirs(schedule="cifar") is None
+    assert theirs(rule="hardened") is None
+
+
 def test_a_table_has_our_numbers_beside_the_paper_s(tmp_path: Path) -> None:
     store, out = ["--store", str(tmp_path / "store")], ["--out", str(tmp_path / "out")]
     which = ["--data", "mnist", "--rules", "tesseract,fedsgd", "--attacks", "none,full_trim", "--seeds", "2"]

@@ -57,7 +57,7 @@ def command(file: Path, out: Path | None, as_json: bool, **how: Any) -> None:
 def _paper(cell: Any) -> dict[str, float]:
     from tesseract_fl.experiments.paper import beside
 
-    theirs = beside(cell.config.to_table())
+    theirs = beside(cell.config)
     return {} if theirs is None else {"paper": theirs}
 
 

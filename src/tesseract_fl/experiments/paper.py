@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tesseract_fl.experiments.presets import PAPER
+
+if TYPE_CHECKING:
+    from tesseract_fl.simulation.config import Config
 
 SIZES = ("clients", "malicious", "rounds", "batch", "lr", "schedule", "optimiser")
 
@@ -29,11 +31,12 @@ def quality(data: str, attack: str, rule: str) -> float | None:
     return found
 
 
-def beside(table: Mapping[str, Any]) -> float | None:
-    """The paper's accuracy, from 0 to 1, for a complete configuration; None unless it is in the paper's setting."""
+def beside(config: Config) -> float | None:
+    """The paper's accuracy, from 0 to 1, of a run; None unless it is in the paper's setting."""
+    table = config.to_table()
     data, attack, rule = (table[kind]["name"] for kind in ("data", "attack", "rule"))
     setting = PAPER.get(data)
-    if setting is None or data == "shakespeare" or any(table[key] != setting[key] for key in SIZES):
+    if setting is None or data == "shakespeare" or any(getattr(config, key) != setting[key] for key in SIZES):
         return None
     found = quality(data, attack, rule)
     return None if found is None else found / 100
