@@ -86,7 +86,6 @@ def run(*arguments: str) -> Any:
     return outcome
 
 
-@pytest.mark.usefixtures("small")
 def test_the_paper_s_number_stands_beside_a_run_in_its_setting_only() -> None:
     def theirs(**changed: Any) -> float | None:
         run = {"data": "mnist", "model": "dnn", "clients": 100, "malicious": 20, "rounds": 500, "batch": 32, "lr": 0.01}
@@ -98,6 +97,7 @@ def test_the_paper_s_number_stands_beside_a_run_in_its_setting_only() -> None:
     assert theirs(rule="hardened") is None
 
 
+@pytest.mark.usefixtures("small")
 def test_a_table_has_our_numbers_beside_the_paper_s(tmp_path: Path) -> None:
     store, out = ["--store", str(tmp_path / "store")], ["--out", str(tmp_path / "out")]
     which = ["--data", "mnist", "--rules", "tesseract,fedsgd", "--attacks", "none,full_trim", "--seeds", "2"]
