@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -57,6 +58,18 @@ def test_without_a_cut_they_are_the_full_attacks() -> None:
     for attack, full in ((AdaptiveKrum(), FullKrum()), (AdaptiveTrim(), FullTrim())):
         mine, theirs = (a.craft(seen, np.random.default_rng(7)) for a in (attack, full))
         np.testing.assert_allclose(mine, theirs, rtol=1e-6)
+
+
+def test_where_the_rule_reports_no_cut_it_is_the_largest_score_that_went_unpunished() -> None:
+    seen = view(5, None)
+    free = AdaptiveTrim().craft(seen, np.random.default_rng(7))
+    cut = 0.5 * float(flip_scores(free, seen.reference).min())
+    verdicts = {"flip_score": [cut, 10 * cut, cut / 2], "penalised": [False, True, False]}
+    told = dataclasses.replace(seen, report=verdicts)
+    np.testing.assert_array_equal(
+        AdaptiveTrim().craft(told, np.random.default_rng(7)),
+        AdaptiveTrim().craft(view(5, cut), np.random.default_rng(7)),
+    )
 
 
 @given(st.integers(0, 100), st.floats(0.2, 1.2))

@@ -77,6 +77,13 @@ def test_full_krum_behaves_honestly_where_no_strength_works() -> None:
     seen = view(2, 12, 1, 30, scale=1e-6)
     assert FullKrum().strength(seen) is None
     np.testing.assert_array_equal(FullKrum().craft(seen, np.random.default_rng(0)), seen.own)
+    assert "full_krum" in seen.gave_up[0]
+
+
+@pytest.mark.parametrize("wrong", [{"smallest": 0.0}, {"smallest": float("nan")}, {"noise": float("inf")}])
+def test_full_krum_s_settings_are_checked(wrong: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match="full_krum"):
+        FullKrum(**wrong)
 
 
 def test_full_krum_needs_a_majority() -> None:

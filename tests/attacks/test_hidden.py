@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tesseract_fl.attacks.base import View
+from tesseract_fl.attacks.base import Attack, View
 from tesseract_fl.attacks.hidden import DEVIATIONS, Alie, Mimic, MinMax, MinSum, deviation
+from tesseract_fl.attacks.simple import Gaussian
 from tesseract_fl.types import ConfigError
 from tests.naive import oracles
 
@@ -44,18 +45,34 @@ def test_the_strength_is_that_of_a_search(
 def test_honest_clients_that_agree_leave_no_room() -> None:
     same = np.ones((5, 3), np.float32)
     seen = View(round=1, benign=same, trained=same[:2])
-    for attack in (MinMax(), MinSum(), MinMax(deviation="sign"), Alie(), Mimic()):
+    for attack in (MinMax(), MinSum(), MinMax(deviation="sign"), Alie(z=1.0), Mimic()):
         np.testing.assert_allclose(attack.craft(seen, np.random.default_rng(0)), same[:2])
 
 
-@given(st.integers(3, 60), st.integers(1, 29))
+@given(st.integers(2, 60), st.integers(1, 59))
 def test_alie_s_z_leaves_as_many_honest_clients_beyond_as_it_needs(n: int, c: int) -> None:
-    if 2 * c >= n:
-        return
-    z = Alie.largest_z(n, c)
     supporters = n // 2 + 1 - c
-    beyond = 1 - 0.5 * (1 + math.erf(z / math.sqrt(2)))  # P(X > z)
-    assert beyond * (n - c) == pytest.approx(max(supporters, 1) if supporters < n - c else n - c - 1, abs=1e-6)
+    if c < n and supporters > 0 and 2 * supporters < n - c:
+        z = Alie.largest_z(n, c)
+        beyond = 1 - 0.5 * (1 + math.erf(z / math.sqrt(2)))  # P(X > z)
+        assert z > 0
+        assert beyond * (n - c) == pytest.approx(supporters, abs=1e-6)
+    else:
+        with pytest.raises(ConfigError):
+            Alie().check(n, c)
+
+
+@pytest.mark.parametrize("z", [0.0, -1.0, math.inf, math.nan])
+def test_alie_s_z_goes_against_the_honest(z: float) -> None:
+    with pytest.raises(ConfigError, match="z must be"):
+        Alie(z=z)
+
+
+@pytest.mark.parametrize("attack", [Alie(z=1.0), MinMax(), MinSum(), Gaussian()], ids=repr)
+def test_one_known_update_has_no_spread(attack: Attack) -> None:
+    alone = View(round=1, trained=np.ones((1, 3), np.float32), n=10, report=None)
+    with pytest.raises(ConfigError, match="spread"):
+        attack.craft(alone, np.random.default_rng(0))
 
 
 def test_alie_shifts_every_coordinate_by_z_standard_deviations() -> None:
@@ -65,10 +82,14 @@ def test_alie_shifts_every_coordinate_by_z_standard_deviations() -> None:
     np.testing.assert_allclose(sent, np.tile(expected, (4, 1)), rtol=1e-4, atol=1e-5)
 
 
-def test_mimic_copies_the_client_that_stands_out() -> None:
-    seen = view(0, 12, 3, 40)
-    seen.benign[5] += 10
-    np.testing.assert_array_equal(Mimic().craft(seen, np.random.default_rng(0)), np.tile(seen.benign[5], (3, 1)))
+def test_mimic_copies_the_same_client_in_every_round() -> None:
+    for seed in range(5):
+        seen = view(seed, 12, 3, 40)
+        sent = Mimic(victim=5).craft(seen, np.random.default_rng(0))
+        np.testing.assert_array_equal(sent, np.tile(seen.benign[5], (3, 1)))
+    assert Mimic(victim=9).craft(view(0, 12, 3, 4), np.random.default_rng(0)).shape == (3, 4)  # nobody is at that place
+    with pytest.raises(ConfigError, match="victim"):
+        Mimic(victim=-1)
 
 
 def test_an_unknown_deviation_is_an_error() -> None:

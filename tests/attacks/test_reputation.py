@@ -39,13 +39,13 @@ def test_steering_has_the_median_flip_score_and_turns_the_weakest_coordinates(se
     mean = seen.columns.mean
     sent = Steering(over=200).craft(seen, np.random.default_rng(0))
     assert seen.report is not None
-    turned = np.sign(sent[0]) == -seen.direction
-    if turned.any():
+    if seen.gave_up:
+        assert sent is seen.own
+    else:
+        turned = np.sign(sent[0]) == -seen.direction
         np.testing.assert_allclose(flip_scores(sent, seen.reference), np.median(seen.report["flip_score"]), rtol=1e-5)
         assert turned.sum() == -(-min(round, 200) * 60 // 200)
         assert np.abs(mean[turned]).max() <= np.abs(mean[~turned]).min(initial=np.inf)
-    else:
-        np.testing.assert_allclose(sent, np.tile(mean, (4, 1)), rtol=1e-6)
 
 
 def test_the_paper_s_rule_rewards_flip_band_as_often_as_the_honest() -> None:

@@ -174,6 +174,16 @@ def test_each_attack_hurts_the_plain_mean_on_real_images(name: str) -> None:
     assert got_what_it_wanted or attacked["test_loss"] is None or attacked["test_loss"] > 1.05 * quiet["test_loss"]
 
 
+def test_a_targeted_label_flip_gets_what_it_wanted_where_enough_take_part() -> None:
+    """Fewer than half of the clients, without a boost, change the model's mind about one class only slowly."""
+    flip = {"name": "label_flip", "source": 7, "target": 1}
+    success = {}
+    for malicious, attack in ((9, flip), (9, {"name": "sleeper", "inner": flip, "until": 1000})):
+        table = {**MNIST, "malicious": malicious, "partition": "iid", "rounds": 80, "eval_every": 80, "attack": attack}
+        success[attack["name"]] = run(Config.from_table(table), images())["attack_success"]
+    assert success["label_flip"] > success["sleeper"] + 0.1
+
+
 def test_what_is_not_finite_is_turned_away_and_the_run_goes_on() -> None:
     attacked = on_mnist("non_finite")
     assert attacked["skipped"] == 0

@@ -77,8 +77,24 @@ def test_who_was_turned_away_was_caught_and_weighs_nothing() -> None:
     assert coordinate == {"true_positive_rate": 1.0, "false_positive_rate": 0.0}
 
 
-def test_a_coordinate_wise_rule_has_no_figures() -> None:
-    assert detection.of_round(record(weights=None), {"0"}) == {}
+def test_a_coordinate_wise_rule_catches_nobody() -> None:
+    assert detection.of_round(record(weights=None), {"0"}) == {"true_positive_rate": 0.0, "false_positive_rate": 0.0}
+
+
+@pytest.mark.parametrize("rule", ["median", "fedsgd"])
+def test_who_is_turned_away_in_half_of_the_rounds_was_caught_in_half_of_them(rule: str) -> None:
+    config = Config.from_table({**CANCER, "rule": rule, "attack": {"name": "on_off+non_finite", "on": 5, "off": 5}})
+    summary = run(config, config.data.read())
+    assert summary["detection"]["true_positive_rate"] == 0.5
+    assert summary["not_attacked"] == 15
+
+
+def test_rounds_that_are_skipped_count() -> None:
+    config = Config.from_table({**CANCER, "rule": "median", "attack": "non_finite", "gate": {"quorum": 10}})
+    summary = run(config, config.data.read())
+    assert summary["skipped"] == 30
+    assert summary["detection"]["true_positive_rate"] == 1.0
+    assert summary["detection"]["false_positive_rate"] == 0.0
 
 
 def test_cut_off_for_the_first_time_and_for_good() -> None:

@@ -148,6 +148,26 @@ def test_an_attack_that_is_not_possible_with_those_sampled_leaves_them_honest(ca
     assert not any("skipped" in record for record in records)
 
 
+def test_attackers_that_give_up_are_on_record(cancer: Dataset) -> None:
+    attack = {"name": "sleeper+full_trim", "until": 2}
+    simulation = Simulation(config(attack=attack), cancer)
+    records = [simulation.step() for _ in range(4)]
+    assert ["not_attacked" in record for record in records] == [True, True, False, False]
+
+
+def test_what_the_attacker_may_see_of_the_last_round_has_its_weights(cancer: Dataset) -> None:
+    simulation = Simulation(config(participation=0.5), cancer)
+    record = simulation.step()
+    for name in ("clients", "weights", "reputation", "flip_score_high"):
+        assert simulation.report[name] == record[name]
+
+
+def test_an_attack_without_a_target_in_the_test_set_is_an_error(cancer: Dataset) -> None:
+    settings = [config(attack={"name": "label_flip", "source": s, "target": 1 - s}, eval_samples=1) for s in (0, 1)]
+    with pytest.raises(ConfigError, match="eval_samples"):
+        [Simulation(each, cancer) for each in settings]  # the one sample is of one of the two classes
+
+
 @pytest.mark.parametrize(("attack", "trained"), [("full_trim", 9), ("sign_flip", 12), ("none", 12)])
 def test_malicious_clients_train_only_where_their_attack_looks_at_it(
     cancer: Dataset, monkeypatch: pytest.MonkeyPatch, attack: str, trained: int

@@ -1,6 +1,7 @@
 """The paper's white-box attacks on Tesseract: a directed deviation, diluted until its flip-score passes.
 
-Where the rule reports no cut — in the first round, or because it has no flip-scores — nothing is diluted.
+Where the rule reports flip-scores but no cut, the largest that it did not penalise is the cut. Where it reports
+neither, as in the first round, nothing is diluted.
 
 Sharma et al., TESSERACT: Gradient flip score to secure federated learning against model poisoning attacks, 2021.
 """
@@ -8,7 +9,9 @@ Sharma et al., TESSERACT: Gradient flip score to secure federated learning again
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +25,7 @@ class Dilution:
     """Replaces a crafted row by the benign mean, a `step` of the coordinates at a time, smallest magnitude first."""
 
     def __init__(self, view: View, step: float) -> None:
-        report = view.report or {}
-        self.cut = float(report.get("flip_score_high", math.inf))
+        self.cut = _cut(view.report or {})
         self.mean = view.columns.mean
         self.reference = view.reference
         self.steps = math.ceil(1 / step)
@@ -44,6 +46,14 @@ class Dilution:
         """The flip-score of a row, by the step that would replace a coordinate."""
         energy = np.square(row, dtype=np.float64) * (np.sign(row) != self.reference)
         return np.bincount(self.turn, weights=energy, minlength=self.steps).astype(np.float64, copy=False)
+
+
+def _cut(report: Mapping[str, Any]) -> float:
+    """The flip-score up to which a client went unpunished in the last round."""
+    if "flip_score_high" in report:
+        return float(report["flip_score_high"])
+    verdicts = zip(report.get("flip_score", ()), report.get("penalised", ()), strict=False)
+    return max((score for score, penalised in verdicts if not penalised), default=math.inf)
 
 
 def _check_step(name: str, step: float) -> None:
@@ -73,7 +83,7 @@ class AdaptiveKrum(Attack):
     def _craft(self, view: View, rng: np.random.Generator) -> Matrix:
         strength = self.krum.strength(view)
         if strength is None:
-            return view.own
+            return view.honest(f"adaptive_krum: Krum would choose no λ of {self.krum.smallest} or more")
         dilution = Dilution(view, self.step)
         rows = self.krum.noise_of(view, rng)
         for row in rows:

@@ -7,7 +7,7 @@ checks what it was given, lets the attack craft, and checks what came out.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, final
@@ -30,8 +30,8 @@ class Knowledge:
     """What an attacker sees beyond the models that the server sends out, which every client sees.
 
     `updates`: "own", what the malicious clients compute themselves, or "all", those of the honest clients too.
-    `defence`: "nothing"; "report", the rule's scores, cuts and weights of the last round; or "rule", all of that
-    and the rule itself with its state, to be asked "what if".
+    `defence`: "nothing"; "report", who took part in the last round, with the rule's scores, cuts and weights; or
+    "rule", all of that and the rule itself with its state, to be asked "what if".
 
     >>> Knowledge(updates="own", defence="nothing").lacks(Knowledge(updates="all", defence="nothing"))
     'updates = "all" (granted: "own")'
@@ -76,7 +76,8 @@ class View:
     `trained`: what the malicious clients' own training gives, c × d, which `own` waits for. `benign`: the updates that
     the honest clients are about to send, n−c × d. `reference`: the sign of the last global update, zeros before the
     first. `report`: the rule's report of the last round, empty before the first. `ask`: what the rule would make of
-    this round if the malicious clients sent these rows, from its present state or from another one.
+    this round if the malicious clients sent these rows, from its present state or from another one. `ids`: the names
+    under which the malicious clients come, where they have any. `gave_up`: why an attack had nothing to send.
     """
 
     round: int
@@ -86,6 +87,8 @@ class View:
     reference: Matrix = None
     report: Mapping[str, Any] | None = field(default_factory=dict)
     ask: Callable[..., Aggregate] | None = None
+    ids: Sequence[ClientId] = ()
+    gave_up: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if self.benign is not None:
@@ -132,6 +135,11 @@ class View:
     def rows(self, row: Matrix) -> Matrix:
         """The same row from every malicious client."""
         return np.tile(row.astype(self.dtype, copy=False), (self.c, 1))
+
+    def honest(self, why: str) -> Matrix:
+        """What the malicious clients send in a round in which they do not attack, which is put down as such."""
+        self.gave_up.append(why)
+        return self.own
 
 
 @dataclass(frozen=True, kw_only=True)

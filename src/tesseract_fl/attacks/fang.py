@@ -61,6 +61,13 @@ class FullKrum(Attack):
     smallest: float = 1e-5
     noise: float = 1e-4
 
+    def __post_init__(self) -> None:
+        if not (0 < self.smallest < math.inf and 0 <= self.noise < math.inf):
+            raise ConfigError(
+                "full_krum: smallest must be positive and finite, noise finite and not negative, got "
+                f"{self.smallest} and {self.noise}"
+            )
+
     def check(self, n: int, c: int) -> None:
         super().check(n, c)
         if n - 2 * c - 1 < 1:
@@ -72,7 +79,7 @@ class FullKrum(Attack):
     def _craft(self, view: View, rng: np.random.Generator) -> Matrix:
         strength = self.strength(view)
         if strength is None:
-            return view.own
+            return view.honest(f"full_krum: Krum would choose no λ of {self.smallest} or more")
         u = self.noise_of(view, rng)
         u -= u.dtype.type(strength) * view.direction
         return u

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -18,12 +19,19 @@ DEVIATIONS = ("unit", "std", "sign")
 def deviation(view: View, kind: str) -> Float64s:
     """The direction p in which rows leave the mean: −mean/‖mean‖, −std or −sign(mean), of the known honest updates."""
     if kind == "std":
-        return -view.columns.std
+        return -spread(view)
     if kind == "sign":
         return -view.direction.astype(np.float64)
     mean = view.columns.mean
     p: Float64s = -mean / max(float(np.linalg.norm(mean)), np.finfo(np.float64).tiny)
     return p
+
+
+def spread(view: View) -> Float64s:
+    """The standard deviation of every coordinate of the known honest updates, of which there must be two."""
+    if len(view.known) < 2:
+        raise ConfigError("the spread of the honest updates can't be told from one of them: grant knowledge of all")
+    return view.columns.std
 
 
 def check_deviation(attack: str, kind: str) -> None:
@@ -35,7 +43,8 @@ def check_deviation(attack: str, kind: str) -> None:
 class Alie(Attack):
     """A little is enough: mean − z·std, with z so small that more than half of the clients can seem to agree.
 
-    z = Φ⁻¹((n − c − s)/(n − c)), s = ⌊n/2 + 1⌋ − c honest clients whom the attacker wins over; `z` overrides it.
+    z = Φ⁻¹((n − c − s)/(n − c)), s = ⌊n/2 + 1⌋ − c honest clients whom the attacker wins over; `z` overrides it. Where
+    that is not positive, with very few malicious clients, or not defined, with a majority of them, z has to be given.
 
     Baruch, Baruch, Goldberg: A little is enough: circumventing defenses for distributed learning, 2019.
     """
@@ -44,9 +53,18 @@ class Alie(Attack):
 
     z: float | None = None
 
+    def __post_init__(self) -> None:
+        if self.z is not None and not 0 < self.z < math.inf:
+            raise ConfigError(f"alie: z must be a positive finite number, got {self.z}")
+
+    def check(self, n: int, c: int) -> None:
+        super().check(n, c)
+        if self.z is None and c > 0:
+            self.largest_z(n, c)
+
     def _craft(self, view: View, rng: np.random.Generator) -> Matrix:
         z = self.z if self.z is not None else self.largest_z(view.n, view.c)
-        return view.rows(view.columns.mean - z * view.columns.std)
+        return view.rows(view.columns.mean - z * spread(view))
 
     @staticmethod
     def largest_z(n: int, c: int) -> float:
@@ -54,9 +72,10 @@ class Alie(Attack):
         >>> round(Alie.largest_z(50, 24), 3)  # two of the 26 honest clients are enough
         1.426
         """
-        honest = n - c
-        supporters = min(max(n // 2 + 1 - c, 1), honest - 1)
-        return NormalDist().inv_cdf((honest - supporters) / honest) if supporters > 0 else 0.0
+        honest, supporters = n - c, n // 2 + 1 - c
+        if not 0 < 2 * supporters < honest:
+            raise ConfigError(f"alie: its formula has no z above 0 for {c} malicious of {n} clients; give z, as 1.0")
+        return NormalDist().inv_cdf((honest - supporters) / honest)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,16 +142,21 @@ class MinSum(_Farthest):
 
 @dataclass(frozen=True, kw_only=True)
 class Mimic(Attack):
-    """All copy one honest client, the one who stands out most: harmless if all are alike, not if they differ.
+    """All copy one and the same honest client in every round: harmless if all are alike, not if they differ.
 
-    The victim has the largest share, in size, in the direction along which the honest updates differ most.
+    `victim` is its place among the honest clients of the round, so always the same one where all take part. Which one
+    does most harm depends on who has what data; the original attack looks for it in the first rounds.
 
     Karimireddy, He, Jaggi: Byzantine-robust learning on heterogeneous datasets via bucketing, 2022.
     """
 
     requires = ALL_UPDATES
 
+    victim: int = 0
+
+    def __post_init__(self) -> None:
+        if self.victim < 0:
+            raise ConfigError(f"mimic: victim must be the place of an honest client, from 0 on, got {self.victim}")
+
     def _craft(self, view: View, rng: np.random.Generator) -> Matrix:
-        _, vectors = np.linalg.eigh(gram(view.benign, centre="mean"))
-        victim = int(np.argmax(np.abs(vectors[:, -1])))
-        return view.rows(view.known[victim])
+        return view.rows(view.benign[self.victim % len(view.benign)])

@@ -42,7 +42,7 @@ class FlipBand(Attack):
     def _craft(self, view: View, rng: np.random.Generator) -> Matrix:
         everywhere = np.ones(view.d, np.bool_)
         row = with_flip_score(view, view.columns.mean, everywhere, typical_flip_score(view))
-        return view.own if row is None else view.rows(row)
+        return view.honest("flip_band: no update has that flip-score") if row is None else view.rows(row)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,4 +68,4 @@ class Steering(Attack):
         weakest = np.zeros(view.d, np.bool_)
         weakest[np.argpartition(np.abs(mean), count - 1)[:count]] = True
         row = with_flip_score(view, mean, weakest, typical_flip_score(view))
-        return view.rows(mean if row is None else row)
+        return view.honest("steering: no update has that flip-score") if row is None else view.rows(row)

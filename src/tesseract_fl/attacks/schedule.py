@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,6 +23,10 @@ class Scheduled(Attack):
     def active(self, round: int) -> bool:
         return True
 
+    def clock(self, round: int) -> int:
+        """Which round it is for the other attack."""
+        return round
+
     @property
     def needs(self) -> Knowledge:
         return self.inner.needs
@@ -31,13 +35,15 @@ class Scheduled(Attack):
         self.inner.check(n, c)
 
     def _craft(self, view: View, rng: np.random.Generator) -> Matrix:
-        return self.inner.craft(view, rng) if self.active(view.round) else view.own
+        if not self.active(view.round):
+            return view.honest(f"{type(self).__name__.lower()}: not in this round")
+        return self.inner.craft(replace(view, round=self.clock(view.round)), rng)
 
     def poison(self, x: Tensor, y: Tensor, *, classes: int, round: int) -> tuple[Tensor, Tensor]:
-        return self.inner.poison(x, y, classes=classes, round=round) if self.active(round) else (x, y)
+        return self.inner.poison(x, y, classes=classes, round=self.clock(round)) if self.active(round) else (x, y)
 
     def alias(self, client: ClientId, round: int) -> ClientId:
-        return self.inner.alias(client, round)
+        return self.inner.alias(client, self.clock(round))
 
     def aim(self, x: Tensor, y: Tensor, classes: int) -> tuple[Tensor, Tensor] | None:
         return self.inner.aim(x, y, classes)
@@ -45,7 +51,7 @@ class Scheduled(Attack):
 
 @dataclass(frozen=True, kw_only=True)
 class Sleeper(Scheduled):
-    """Honest for the first `until` rounds, to earn a reputation; then strike."""
+    """Honest for the first `until` rounds, to earn a reputation; then strike, as if the run began there."""
 
     until: int = 100
 
@@ -55,6 +61,9 @@ class Sleeper(Scheduled):
 
     def active(self, round: int) -> bool:
         return round > self.until
+
+    def clock(self, round: int) -> int:
+        return max(1, round - self.until)
 
 
 @dataclass(frozen=True, kw_only=True)

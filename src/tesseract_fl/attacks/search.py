@@ -42,7 +42,7 @@ class LineSearch(Attack):
         p = deviation(view, self.deviation)
         length = float(np.linalg.norm(p))
         if length == 0 or not mean.any():
-            return view.own
+            return view.honest("line_search: the honest updates have no direction to go against")
         norm = math.sqrt(float(np.square(view.columns.std).sum() + mean @ mean))  # of an honest update
         p *= norm / length
 
@@ -70,11 +70,13 @@ class LineSearch(Attack):
 
 @dataclass(frozen=True, kw_only=True)
 class Camouflage(Attack):
-    """Colluders that differ: each one's own honest noise as a cover, and as much of a common push as goes unpunished.
+    """Colluders that differ: each one's own honest update as a cover, and as much of a common push as goes unpunished.
 
-    √(1 − γ²)·(own_i − mean of own) + γ·τ·p,  p the unit deviation, τ the median norm of the honest updates, and γ the
-    largest in `halvings` steps of bisection for which the rule, asked, penalises at most the share `sacrifice` of the
-    malicious clients. So every evidence that the rule has is satisfied at once. Where a rule gives no verdicts, γ = 1.
+    √(1 − γ²)·own_i + γ·τ·p,  p the unit deviation, τ the median norm of the honest updates, and γ the largest in
+    `halvings` steps of bisection for which the gate lets all malicious clients in and the rule, asked, penalises at
+    most the share `sacrifice` of them. So every evidence that the rule has is satisfied at once. Where a rule gives
+    no verdicts, γ is `most`; where no γ passes, they behave honestly. Where a rule remembers, a smaller `most` may
+    pass for longer.
     """
 
     requires = FULL
@@ -82,36 +84,41 @@ class Camouflage(Attack):
     deviation: str = "sign"
     halvings: int = 5
     sacrifice: float = 0.0
+    most: float = 1.0
 
     def __post_init__(self) -> None:
         check_deviation("camouflage", self.deviation)
         if self.halvings < 1 or not 0 <= self.sacrifice < 1:
             raise ConfigError("camouflage: halvings must be at least 1, sacrifice at least 0 and below 1")
+        if not 0 < self.most <= 1:
+            raise ConfigError(f"camouflage: most must be above 0 and at most 1, got {self.most}")
 
     def _craft(self, view: View, rng: np.random.Generator) -> Matrix:
         p = deviation(view, self.deviation)
         length = float(np.linalg.norm(p))
         if length == 0:
-            return view.own
+            return view.honest("camouflage: the honest updates have no direction to go against")
         p *= float(np.median(np.sqrt(squared_norms(view.known)))) / length
-        noise = view.own - view.own.mean(axis=0, dtype=np.float64)
 
         def rows(gamma: float) -> Matrix:
-            return (math.sqrt(1 - gamma**2) * noise + gamma * p).astype(view.dtype)
+            return (math.sqrt(1 - gamma**2) * view.own + gamma * p).astype(view.dtype)
 
-        if self._unpunished(view, rows(1.0)):
-            return rows(1.0)
-        best, step = 0.0, 0.5
+        if self._unpunished(view, rows(self.most)):
+            return rows(self.most)
+        best, step = 0.0, self.most / 2
         for _ in range(self.halvings):
             if self._unpunished(view, rows(best + step)):
                 best += step
             step /= 2
-        return rows(best) if best else view.own
+        return rows(best) if best else view.honest("camouflage: the rule would punish every push")
 
     def _unpunished(self, view: View, rows: Matrix) -> bool:
         assert view.ask is not None
         try:
-            penalised = view.ask(rows).report.get("penalised")
+            report = view.ask(rows).report
         except RoundSkipped:
             return False
+        if any(rejection["client"] in view.ids for rejection in report.get("rejected", ())):
+            return False
+        penalised = report.get("penalised")
         return penalised is None or float(np.mean(penalised[: view.c])) <= self.sacrifice

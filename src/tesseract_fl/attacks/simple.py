@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tesseract_fl.attacks.base import ALL_UPDATES, BLIND, Attack, View
+from tesseract_fl.attacks.hidden import spread
 from tesseract_fl.types import ConfigError, Matrix
 
 
@@ -32,7 +33,7 @@ class Gaussian(Attack):
 
     def _craft(self, view: View, rng: np.random.Generator) -> Matrix:
         u = rng.standard_normal((view.c, view.d), dtype=np.float32)  # c × d
-        u *= self.scale * view.columns.std
+        u *= self.scale * spread(view)
         u += view.columns.mean
         return u.astype(view.dtype, copy=False)
 

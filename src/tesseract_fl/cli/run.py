@@ -131,12 +131,16 @@ def command(
 def _about_the_attack(summary: Mapping[str, Any]) -> Iterator[str]:
     if "attack_success" in summary:
         yield f"the attack got what it wanted on {summary['attack_success']:.2%} of its targets"
+    if summary.get("not_attacked"):
+        yield f"the malicious clients behaved honestly in {summary['not_attacked']} of {summary['rounds']} rounds"
     found = summary.get("detection", {})
-    if found.get("true_positive_rate") is not None:
-        yield (
-            f"caught per round: {found['true_positive_rate']:.0%} of the malicious clients, "
-            f"{found['false_positive_rate']:.0%} of the honest ones"
-        )
+    rates = [
+        f"{found[rate]:.0%} of the {camp} clients"
+        for rate, camp in (("true_positive_rate", "malicious"), ("false_positive_rate", "honest"))
+        if found.get(rate) is not None
+    ]
+    if rates:
+        yield f"caught per round: {', '.join(rates)}"
     if found.get("malicious_weight") is not None:
         since = found["cut_off_since"]
         yield f"the malicious clients weigh {found['malicious_weight']:.2g} in the end" + (

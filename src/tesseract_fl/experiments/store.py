@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tesseract_fl.simulation.config import Config
-from tesseract_fl.simulation.run import NUMERICS
+from tesseract_fl.simulation.engine import NUMERICS
 from tesseract_fl.types import DataError
 
 

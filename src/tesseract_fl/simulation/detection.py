@@ -1,7 +1,8 @@
 """Who was caught: how well a rule tells malicious clients from honest ones, apart from what accuracy shows.
 
 A client is *caught* in a round if the gate turned it away, if the rule penalised it, or, where the rule gives no
-verdicts, if it weighs less than `CUT_OFF`.
+verdicts, if it weighs less than `CUT_OFF`. A rule without verdicts or weights, as the median, catches nobody itself;
+in a round that was skipped only the gate does.
 """
 
 from __future__ import annotations
@@ -39,21 +40,13 @@ def of_round(record: Mapping[str, Any], malicious: Set[ClientId]) -> Measured:
     ids: Sequence[ClientId] = record["clients"]
     away = [rejection["client"] for rejection in record["rejected"] if rejection["client"] not in ids]
     bad = np.array([client in malicious for client in (*ids, *away)], np.bool_)
-    measured: Measured = {}
-    weights = None
-    if record["weights"] is not None:
-        weights = np.array([*record["weights"], *(0.0 for _ in away)])
-    if weights is not None or "penalised" in record:
-        caught = record.get("penalised") or [weight < CUT_OFF for weight in record["weights"]]
-        caught = np.array([*caught, *(True for _ in away)])
-        measured["true_positive_rate"] = _mean(caught[bad])
-        measured["false_positive_rate"] = _mean(caught[~bad])
-        standing = record.get("reputation") or record["weights"]
+    weights = None if record["weights"] is None else np.array([*record["weights"], *(0.0 for _ in away)])
+    verdicts = record.get("penalised", [False] * len(ids) if weights is None else weights[: len(ids)] < CUT_OFF)
+    caught = np.array([*verdicts, *(True for _ in away)], np.bool_)
+    measured: Measured = {"true_positive_rate": _mean(caught[bad]), "false_positive_rate": _mean(caught[~bad])}
+    standing = record.get("reputation", record["weights"])
+    if standing is not None:
         measured["auroc"] = auroc(np.array([*standing, *(-np.inf for _ in away)]), bad)
-    elif away:
-        caught = np.array([*(False for _ in ids), *(True for _ in away)])
-        measured["true_positive_rate"] = _mean(caught[bad])
-        measured["false_positive_rate"] = _mean(caught[~bad])
     if weights is not None and bad.any():
         measured["malicious_weight"] = float(weights[bad].sum())
         measured["malicious_weight_max"] = float(weights[bad].max())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,10 @@ from tesseract_fl.types import (
 
 Record = dict[str, Any]
 
+# Goes up with every change after which the same configuration gives other numbers. In which order a sum is rounded does
+# not count: that differs from one processor to the next.
+NUMERICS = 4
+
 
 class Simulation:
     """A run in memory: `step` plays one round and returns its record, `save` and `load` move it to disk."""
@@ -63,6 +68,8 @@ class Simulation:
         self.aim = config.attack.aim(*self.test, self.classes) if config.malicious else None
         if self.aim is not None and self.aim[1].ndim != self.test[1].ndim:
             raise ConfigError("an attack that aims at one class needs one label per sample; these are sequences")
+        if self.aim is not None and not len(self.aim[1]):
+            raise ConfigError("no test sample is of a class that the attack aims at; take more with eval_samples")
         self.round = 0
         self.report: dict[str, Any] = {}
         self.reference = np.zeros(self.model.layout.d, np.int8)
@@ -88,14 +95,21 @@ class Simulation:
             rejected = updates.rejected
             out = self.config.rule.aggregate(updates, self.state)
             self._apply(out)
+            self.report = {"clients": list(updates.ids), "weights": _list(out.weights), **out.report}
             self._combine_buffers([ids.index(client) for client in updates.ids], out.weights)
-            record |= {"clients": list(updates.ids), "weights": _list(out.weights), **out.report}
-            if self.config.attacked:
-                record |= detection.of_round(record, {self._name(client) for client in present if self._bad(client)})
+            record |= self.report
         except RoundSkipped as skipped:
             rejected = rejected or skipped.rejected
             self.state = self.config.rule.turned_away(rejected, len(ids), self.state)
-            record |= {"skipped": str(skipped), "rejected": [asdict(rejection) for rejection in rejected]}
+            turned_away = {rejection.client for rejection in rejected}
+            record |= {
+                "clients": [client for client in ids if client not in turned_away],
+                "weights": None,
+                "skipped": str(skipped),
+                "rejected": [asdict(rejection) for rejection in rejected],
+            }
+        if self.config.attacked:
+            record |= detection.of_round(record, {self._name(client) for client in present if self._bad(client)})
         if self.round % self.config.eval_every == 0 or self.round == self.config.rounds:
             quality = evaluate(self.clients, *self.test)
             record |= {"test_loss": quality.loss, "accuracy": quality.accuracy}
@@ -168,6 +182,7 @@ class Simulation:
         """Write the rows of the c malicious clients, which are the first: `present` is sorted."""
         granted = self.config.knowledge
 
+        @cache
         def train() -> Matrix:
             own = np.empty_like(matrix[:c])
             self._train(present[:c], own, self._buffers[:c])
@@ -186,6 +201,7 @@ class Simulation:
             reference=self.reference,
             report=None if granted.defence == "nothing" else self.report,
             ask=ask if granted.defence == "rule" else None,
+            ids=ids[:c],
         )
         if self.model.buffer_layout.d:  # what an attack leaves alone is sent as it was trained
             matrix[:c] = view.own
@@ -194,16 +210,15 @@ class Simulation:
         except KnowledgeError:
             raise
         except ConfigError as impossible:  # not with as many as were sampled into this round: they stay honest
-            matrix[:c] = view.own
-            return {"not_attacked": str(impossible)}
-        return {}
+            matrix[:c] = view.honest(str(impossible))
+        return {"not_attacked": view.gave_up[0]} if view.gave_up else {}
 
     def _apply(self, out: Aggregate) -> None:
         moved: Floats = self.model.vector + out.update
         if not np.isfinite(moved).all():
             raise RoundSkipped(f"round {self.round}: the update would make the model infinite; it is kept")
         self.model.vector[:] = moved
-        self.state, self.report, self.reference = out.state, dict(out.report), sign(out.update)
+        self.state, self.reference = out.state, sign(out.update)
 
     def _combine_buffers(self, rows: list[int], weights: Float64s | None) -> None:
         self.model.buffers = combined(self._buffers[rows], weights, before=self.model.buffers)
@@ -214,7 +229,13 @@ class Simulation:
         arrays |= {"model": self.model.vector, "reference": self.reference}
         if self.model.buffer_layout.d:
             arrays["buffers"] = self.model.buffers
-        meta |= {"round": self.round, "report": self.report, "config": self.table, "data": self.data_checksum}
+        meta |= {
+            "round": self.round,
+            "report": self.report,
+            "config": self.table,
+            "data": self.data_checksum,
+            "numerics": NUMERICS,
+        }
         checkpoint.write(path, arrays, meta)
 
     def load(self, path: Path) -> None:

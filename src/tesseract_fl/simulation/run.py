@@ -26,10 +26,8 @@ from tesseract_fl.checkpoint import read, write_atomically
 from tesseract_fl.data.base import Dataset
 from tesseract_fl.simulation import detection
 from tesseract_fl.simulation.config import Config
-from tesseract_fl.simulation.engine import Record, Simulation
+from tesseract_fl.simulation.engine import NUMERICS, Record, Simulation
 from tesseract_fl.types import CheckpointError, ConfigError
-
-NUMERICS = 3  # goes up with every change after which the same configuration gives other numbers
 
 OnRound = Callable[[Record, float], None]
 OnStart = Callable[[str, int, int], OnRound]  # title, rounds in all, rounds done
@@ -92,14 +90,19 @@ def use_threads(count: int | None) -> None:
 
 
 def _against(config: Config, history: list[Record]) -> dict[str, Any]:
-    """What the summary says about the attack: whether it got what it wanted, and who was caught."""
+    """What the summary says about the attack: whether it got what it wanted, in how many rounds the malicious clients
+    behaved honestly, and who was caught."""
     if not config.attacked:
         return {}
     success = next((brief["attack_success"] for brief in reversed(history) if "attack_success" in brief), None)
-    return ({} if success is None else {"attack_success": success}) | {"detection": detection.of_run(history)}
+    return {
+        **({} if success is None else {"attack_success": success}),
+        "not_attacked": sum("not_attacked" in brief for brief in history),
+        "detection": detection.of_run(history),
+    }
 
 
-_BRIEF = ("round", "accuracy", "skipped", "attack_success", *detection.FIGURES)
+_BRIEF = ("round", "accuracy", "skipped", "attack_success", "not_attacked", *detection.FIGURES)
 
 
 def _brief(record: Record) -> Record:
@@ -147,6 +150,8 @@ class Journal:
     def _check_same_config(self) -> None:
         meta = read(self.checkpoint)[1]
         stored = meta["config"]
+        if meta.get("numerics") != NUMERICS:
+            raise CheckpointError(f"{self.directory} was begun by a version with other numerics; name another --out")
         if meta["data"] != self.simulation.data_checksum:
             raise CheckpointError(f"{self.directory} holds a run on other data; name its --data-dir again")
         wanted = self.simulation.table

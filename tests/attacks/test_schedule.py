@@ -1,0 +1,51 @@
+"""Wrappers: when an attack strikes, under which name, and what round it is for the one inside."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tesseract_fl import registry
+from tesseract_fl.attacks.base import View
+from tesseract_fl.attacks.reputation import Steering
+from tesseract_fl.attacks.schedule import OnOff, Sleeper
+from tesseract_fl.attacks.simple import SignFlip
+
+
+def view(round: int) -> View:
+    rng = np.random.default_rng(0)
+    matrix = rng.normal(0.2, 1.0, size=(20, 60)).astype(np.float32)
+    reference = rng.choice(np.array([-1, 1, 1], np.int8), size=60)
+    return View(round=round, benign=matrix[4:], trained=matrix[:4], reference=reference)
+
+
+def test_a_sleeper_is_honest_and_says_so_until_it_strikes() -> None:
+    sleeper = Sleeper(inner=SignFlip(), until=3)
+    asleep, awake = view(3), view(4)
+    assert sleeper.craft(asleep, np.random.default_rng(0)) is asleep.own
+    assert asleep.gave_up == ["sleeper: not in this round"]
+    np.testing.assert_array_equal(sleeper.craft(awake, np.random.default_rng(0)), -awake.own)
+    assert awake.gave_up == []
+
+
+def test_for_the_attack_inside_of_a_sleeper_time_begins_when_it_wakes() -> None:
+    late, early = view(104), view(4)
+    np.testing.assert_array_equal(
+        Sleeper(inner=Steering(over=200), until=100).craft(late, np.random.default_rng(0)),
+        Steering(over=200).craft(early, np.random.default_rng(0)),
+    )
+
+
+def test_a_sleeper_keeps_its_name_until_it_strikes() -> None:
+    attack = registry.build("attacks", {"name": "sleeper+whitewash+full_trim", "until": 100})
+    assert [attack.alias("3", t) for t in (1, 50, 100, 110, 111, 121)] == ["3", "3", "3", "3", "3~1", "3~2"]
+
+
+def test_on_and_off() -> None:
+    attack = OnOff(inner=SignFlip(), on=2, off=1)
+    struck = [not _honest(attack, t) for t in range(1, 7)]
+    assert struck == [True, True, False, True, True, False]
+
+
+def _honest(attack: OnOff, round: int) -> bool:
+    seen = view(round)
+    return attack.craft(seen, np.random.default_rng(0)) is seen.own
