@@ -73,7 +73,7 @@ def hardened_weights(ids: Sequence[str], state: Mapping[str, Any], newcomers: fl
     raw = {client: math.exp(state["reputation"].get(client, 0.0)) for client in ids}
     old = math.fsum(raw[client] for client in ids if client not in state["probation"])
     new = math.fsum(raw[client] for client in ids if client in state["probation"])
-    if old > 0 and new / (old + new) > newcomers:
+    if old > new and new / (old + new) > newcomers:
         held = newcomers * old / (1 - newcomers)
         raw = {client: raw[client] * (held / new if client in state["probation"] else 1) for client in ids}
     total = math.fsum(raw.values())
@@ -118,9 +118,13 @@ def hardened_round(
             "length": math.log(min(max(norms[i] / middle, 1e-3), 1e3)) if middle else 0.0,
         }
         for kind in kinds:
+            now[kind].append(said[kind])
+    for kind in kinds:
+        usual = quantile(now[kind], 0.5)
+        for i in range(n):
             t = state["seen"].get(ids[i], 0)
             beta = min(set_to["memory"], t / (t + 1))
-            now[kind].append(beta * state["memory"][kind].get(ids[i], 0.0) + (1 - beta) * said[kind])
+            now[kind][i] = beta * state["memory"][kind].get(ids[i], 0.0) + (1 - beta) * (now[kind][i] - usual)
 
     worst = [-math.inf] * n
     for kind, tails in (("agreement", (-1,)), ("company", (1,)), ("flip", (-1, 1)), ("length", (1,))):

@@ -31,8 +31,8 @@ Remembered = Mapping[str, Mapping[ClientId, float]]
 class HardenedState(State):
     """What is remembered of every client ever seen, and the sign of the last global update.
 
-    `memory`: per kind of evidence, each client's smoothed score. `seen`: in how many rounds a client took part.
-    `probation`: how many rounds are left to those who came late. `age`: rounds so far.
+    `memory`: per kind of evidence, each client's smoothed score, relative to the medians of its rounds. `seen`: in how
+    many rounds a client took part. `probation`: how many rounds are left to those who came late. `age`: rounds so far.
     """
 
     direction: npt.NDArray[np.int8]
@@ -47,20 +47,21 @@ class HardenedState(State):
 class Hardened(WeightingRule[HardenedState]):
     """Mean of bounded updates, weighted by a reputation that can be lost and regained, but not saved up.
 
-    cos_il = ⟨u_i, u_l⟩/(‖u_i‖‖u_l‖),  w = softmax(RS) of the last round,  s the sign of the last global update
-    a_i = Σ_{l≠i} w_l cos_il / Σ_{l≠i} w_l,  k_i = √ Σ_{l≠i} max(0, cos_il)²
-    p_i = Σ_j u_ij²·[sign(u_ij) ≠ s_j] / ‖u_i‖²
-    ℓ_i = log(‖u_i‖ / median‖u‖)
-    ā_i ← β·ā_i + (1 − β)·a_i,  and k̄_i, p̄_i and ℓ̄_i likewise
+    cos_il = ⟨u_i, u_l⟩/(‖u_i‖‖u_l‖),  s the sign of the last global update
+    a_i = Σ_{l≠i} w_l cos_il / Σ_{l≠i} w_l,  w from the reputations before this round
+    k_i = √ Σ_{l≠i} max(0, cos_il)²,  p_i = Σ_j u_ij²·[sign(u_ij) ≠ s_j] / ‖u_i‖²
+    ℓ_i = log(‖u_i‖ / median‖u‖),  between ± log 1000
+    ā_i ← β_i·ā_i + (1 − β_i)·(a_i − median a),  β_i = min(β, seen_i/(seen_i + 1)),  and k̄_i, p̄_i, ℓ̄_i likewise
     i is a suspect if ā_i is κ·(1 + 20/n) robust deviations too low, or k̄_i or ℓ̄_i too high, or p̄_i either of them; only
-    the f worst can be
-    RS_i ← min(0, μ·RS_i − (1 − ρ))  for suspects,  min(0, μ·RS_i + ρ)  for the others
-    g = Σ_i softmax(RS)_i · u_i · min(1, τ·median‖u‖/‖u_i‖)
+    the f worst can be, and a deviation is at least 0.001
+    RS_i ← min(0, μ·RS_i − (1 − ρ))  for suspects and whom the gate turned away,  min(0, μ·RS_i + ρ)  for the others
+    w = softmax(RS);  where the newcomers' share S of it is ν < S < ½, it is scaled to ν, and the others' to 1 − ν
+    g = Σ_i w_i · u_i · min(1, τ·median‖u‖/‖u_i‖)
 
     `f` is how many clients may be malicious, as a number or as a fraction of those present; `decay` is μ, `memory` β,
-    `cut` κ, `redemption` ρ, `reach` τ. Whoever comes after the first `probation` rounds is a newcomer until it was not
-    suspected in as many rounds of its own; all newcomers together have at most the share `newcomers` of the weight.
-    `evidence` names what counts: agreement (a), company (k), flip (p), length (ℓ).
+    `cut` κ, `redemption` ρ, `reach` τ, `newcomers` ν. Whoever comes after the first `probation` rounds is a newcomer
+    until it was not suspected in as many rounds of its own. `evidence` names what counts: agreement (a), company (k),
+    flip (p), length (ℓ).
 
     >>> rule = Hardened(f=1)
     >>> state = rule.init(d=2)
@@ -107,6 +108,10 @@ class Hardened(WeightingRule[HardenedState]):
 
     @property
     def remembers_clients(self) -> bool:
+        return True
+
+    @property
+    def limits_newcomers(self) -> bool:
         return True
 
     def check(self, n: int) -> None:
@@ -170,14 +175,17 @@ class Hardened(WeightingRule[HardenedState]):
         return {kind: every[kind] for kind in self.kinds}
 
     def _remembered(self, scores: dict[str, Float64s], cohort: Cohort, state: HardenedState) -> dict[str, Float64s]:
-        """β·before + (1 − β)·now; the plain mean of all rounds until there are enough of them."""
+        """β·before + (1 − β)·now; the plain mean of all rounds until there are enough of them.
+
+        Now is relative to the median: what is remembered of clients that took part in different rounds can be compared.
+        """
         seen = np.array([state.seen.get(client, 0) for client in cohort.ids])
         beta = np.minimum(self.memory, seen / (seen + 1))
         smoothed = {}
         for kind, now in scores.items():
             known = state.memory.get(kind, {})
             before = np.array([known.get(client, 0.0) for client in cohort.ids])
-            smoothed[kind] = beta * before + (1 - beta) * now
+            smoothed[kind] = beta * before + (1 - beta) * (now - np.median(now))
         return smoothed
 
     def _suspects(self, suspicion: Float64s, f: int, cohort: Cohort) -> Bools:
@@ -203,15 +211,18 @@ class Hardened(WeightingRule[HardenedState]):
         return replace(state, reputation=reputation, memory=memory, seen=seen, probation=probation, age=state.age + 1)
 
     def _weights(self, cohort: Cohort, state: HardenedState) -> Float64s:
-        """softmax(RS), newcomers held down to their share."""
+        """softmax(RS), newcomers held down to their share.
+
+        Only while the established have most of the weight: a few of them must not carry a young or sparsely sampled
+        federation, least of all those who are cut off.
+        """
         weights = score.softmax(np.array([state.reputation.get(client, 0.0) for client in cohort.ids]))
         new = np.array([client in state.probation for client in cohort.ids], np.bool_)
-        established = weights[~new].sum()
-        if established > 0:
-            most = self.newcomers / (1 - self.newcomers) * established
-            weights[new] *= min(1.0, most / max(weights[new].sum(), np.finfo(np.float64).tiny))
-        held: Float64s = weights / weights.sum()
-        return held
+        share = weights[new].sum()
+        if self.newcomers < share < 0.5:
+            weights[new] *= self.newcomers / share
+            weights[~new] *= (1 - self.newcomers) / (1 - share)
+        return weights
 
     def _reasons(self, suspicion: Float64s, scores: dict[str, Float64s], suspects: Bools) -> list[str]:
         """For a person: what stood out about each suspect."""
@@ -221,5 +232,8 @@ class Hardened(WeightingRule[HardenedState]):
             worst = int(np.argmax(suspicion[:, i]))
             kind, tail = tails[worst]
             side = "above" if tail > 0 else "below"
-            reasons[i] = f"{kind} {scores[kind][i]:.3g}: {suspicion[worst, i]:.1f} deviations {side} the honest middle"
+            reasons[i] = (
+                f"{kind} {scores[kind][i]:+.3g} from the median: "
+                f"{suspicion[worst, i]:.1f} deviations {side} the honest middle"
+            )
         return reasons
