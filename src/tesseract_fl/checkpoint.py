@@ -38,7 +38,7 @@ def encode(arrays: Arrays, meta: Mapping[str, Any]) -> bytes:
     """The bytes of a checkpoint; equal contents are equal bytes."""
     # One key only: safetensors writes several in any order, and equal states must be equal bytes.
     header = {_FORMAT: json.dumps(meta)}
-    contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}  # shape () stays ()
     return save(contiguous, metadata=header)
 
 

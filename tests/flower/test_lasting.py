@@ -14,14 +14,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from flwr.app import ArrayRecord
 
 from tesseract_fl.flower import Newcomers, RobustStrategy
+from tesseract_fl.flower.replies import named_arrays
 from tesseract_fl.flower.weighing import held_down
+from tesseract_fl.gate import Gate
 from tesseract_fl.registry import build
 from tesseract_fl.reputation.ledger import Ledger
+from tesseract_fl.rules.hardened import Hardened
 from tesseract_fl.rules.tesseract import Tesseract
-from tesseract_fl.types import CheckpointError
-from tests.flower.fake import FakeGrid, Node, client, everyone, honest, record, small_model
+from tesseract_fl.types import CheckpointError, ConfigError
+from tests.flower.fake import Arrays, FakeGrid, Node, client, everyone, honest, record, small_model
 
 ROUNDS = 80
 HARNESS = """
@@ -33,18 +37,23 @@ kill_and_go_on(Path(sys.argv[1]))
 
 
 def evil() -> Node:
-    return client(lambda arrays, t: {name: array - 0.3 for name, array in arrays.items()})
+    return client(lambda arrays, t: {name: (array - 0.3).astype(array.dtype) for name, array in arrays.items()})
 
 
 def not_finite() -> Node:
-    return client(lambda arrays, t: {name: array + np.nan for name, array in arrays.items()})
+    return client(lambda arrays, t: {**arrays, "w": arrays["w"] + np.float32(np.nan)})
 
 
-def serve(folder: Path, rounds: int, rule: str = "tesseract", seed: int = 0) -> Any:
+def with_counter() -> Arrays:
+    """Torch's batch norm counts its batches in an array without axes."""
+    return {**small_model(), "bn.num_batches_tracked": np.array(0, np.int64)}
+
+
+def serve(folder: Path, rounds: int, rule: str = "tesseract", seed: int = 0, **options: Any) -> Any:
     """A ServerApp: the same replies whenever it runs, in whatever order."""
-    ours = RobustStrategy(build("rules", {"name": rule}, f=2), ledger=folder, fraction_evaluate=0.0)
+    ours = RobustStrategy(build("rules", {"name": rule}, f=2), ledger=folder, fraction_evaluate=0.0, **options)
     nodes = {**everyone(7), 200: evil(), 201: not_finite()}
-    return ours.start(FakeGrid(nodes, seed=seed), record(small_model()), num_rounds=rounds)
+    return ours.start(FakeGrid(nodes, seed=seed), record(with_counter()), num_rounds=rounds)
 
 
 def state_of(folder: Path) -> tuple[Any, Any]:
@@ -54,7 +63,7 @@ def state_of(folder: Path) -> tuple[Any, Any]:
     return {name: array.tobytes() for name, array in arrays.items()} | {"meta": meta}, history
 
 
-@pytest.mark.parametrize("rule", ["tesseract", "foolsgold", "reputation_filter+krum"])
+@pytest.mark.parametrize("rule", ["tesseract", "hardened", "foolsgold", "reputation_filter+krum"])
 def test_stopped_and_started_again_is_as_if_it_never_stopped(tmp_path: Path, rule: str) -> None:
     serve(tmp_path / "one", 8, rule)
     for upto in (1, 2, 5, 8):
@@ -208,3 +217,42 @@ def test_a_ban_and_a_pardon_are_heeded_from_the_next_round_on(tmp_path: Path) ->
     assert after > before
     serve(tmp_path, 7)  # a pardon is heeded once
     assert operator.load()[1]["state.reputation"]["node:200"] < after
+
+
+def test_a_pardoned_client_is_on_probation_again_also_after_a_restart(tmp_path: Path) -> None:
+    def on_probation(round: int) -> bool:
+        (found,) = Ledger.existing(tmp_path).verdicts(client="node:100", round=round)
+        return "on probation" in found.detail
+
+    newcomers = Newcomers(rounds=2)
+    serve(tmp_path, 6, newcomers=newcomers)
+    assert not on_probation(6)
+    Ledger.existing(tmp_path).act("pardon", "node:100", "its disk was broken")
+    serve(tmp_path, 7, newcomers=newcomers)
+    assert on_probation(7)
+    serve(tmp_path, 8, newcomers=newcomers)
+    assert on_probation(8)
+    serve(tmp_path, 14, newcomers=newcomers)
+    assert not on_probation(14)
+
+
+def test_a_rule_with_a_probation_of_its_own_is_left_alone() -> None:
+    """Where five newcomers boost their updates, the step is no longer than the rule allows."""
+    rule = Hardened(f=5, cut=1e6)  # nobody is suspected: only the bound is left
+    with pytest.raises(ConfigError, match="probation of its own"):
+        RobustStrategy(rule, newcomers=Newcomers(policy="probation"))
+    ours = RobustStrategy(rule, fraction_evaluate=0.0, gate=Gate())
+    old = {100 + i: honest(i) for i in range(11)}
+    new = {300 + i: honest(i, scale=1e3) for i in range(5)}
+    grid = FakeGrid({i: client(train) for i, train in old.items()})
+    before = ours.start(grid, record(small_model()), num_rounds=11).arrays
+    asked = {**{i: old[i] for i in range(100, 106)}, **new}
+    grid.nodes = {i: client(train) for i, train in asked.items()}
+    after = ours.start(grid, before, num_rounds=12).arrays
+    model = flat(before)
+    norms = [np.linalg.norm(flat(record(train(named_arrays(before), 12))) - model) for train in asked.values()]
+    assert np.linalg.norm(flat(after) - model) <= rule.reach * np.median(norms) * (1 + 1e-6)
+
+
+def flat(arrays: ArrayRecord) -> Any:
+    return np.concatenate([array.reshape(-1) for array in named_arrays(arrays).values()])

@@ -259,6 +259,17 @@ def test_a_duplicate_counts_once_and_does_no_harm() -> None:
     assert len(codes) == 2
 
 
+@pytest.mark.parametrize("first", [[], BAD["nan"][0]], ids=["good", "bad"])
+def test_a_reply_beside_a_good_one_does_no_harm_in_a_skipped_round_either(first: Any) -> None:
+    def several(message: Message) -> list[Message]:
+        return [*(first(message) if first else ()), *twice(message)]
+
+    ours = strategy(gate=Gate(quorum=5))
+    next(rounds(ours, FakeGrid({**everyone(3), 7: several, 8: BAD["nan"][0]}), small_model(), 1))
+    assert ours.federation.ledger.entries()[0].outcome == "skipped"
+    assert set(ours.federation.state.reputation) == {"node:8"}
+
+
 def test_a_reply_to_another_message_is_not_counted() -> None:
     ours = strategy()
     (_, metrics) = next(rounds(ours, FakeGrid({**everyone(5), 7: unasked}), small_model(), 1))
@@ -349,6 +360,21 @@ def test_some_of_the_clients_are_sampled_the_same_ones_each_time() -> None:
     assert asked[0] == asked[1]
     assert all(len(clients) == 6 for clients in asked[0])
     assert len(set(map(frozenset, asked[0]))) > 1
+
+
+def test_a_round_waits_for_as_many_as_the_rule_needs(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grid = FakeGrid(everyone(2))
+    late = list(everyone(7).items())[2:]
+    monkeypatch.setattr("tesseract_fl.flower.strategy.time.sleep", lambda _: grid.nodes.update([late.pop(0)]))
+    with caplog.at_level("INFO", logger="flwr"):
+        for rule, needed in ((None, 3), (Krum(f=2), 7)):
+            ours = RobustStrategy(rule, fraction_evaluate=0.0)
+            (_, metrics) = next(rounds(ours, grid, small_model(), 1))
+            assert metrics["admitted"] == needed
+    assert "2 are there; 3 are needed" in caplog.text
+    assert "krum needs n ≥ 2f + 3" in caplog.text
 
 
 def test_fltrust_gets_the_servers_own_update() -> None:

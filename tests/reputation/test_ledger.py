@@ -31,7 +31,6 @@ def test_it_goes_on_where_it_ended(tmp_path: Path) -> None:
     assert again.round == 2
     assert arrays["model"].tolist() == [2, 2, 2]
     assert meta == {"round": 2, "reputation": {"a": 0.2}}
-    assert again.passed() == {"a": 2}
     assert [verdict.round for verdict in again.verdicts(client="a")] == [1, 2]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,6 @@ from tesseract_fl.types import (
     ConfigError,
     Float64s,
     Floats,
-    Rejection,
     RoundSkipped,
     Updates,
 )
@@ -72,7 +72,7 @@ class Federation:
         self.round = 0
         self.banned: set[ClientId] = set()
         self._last_action = 0
-        self._passed: dict[ClientId, int] = {}
+        self._passed: Counter[ClientId] = Counter()  # rounds without a penalty, since its last pardon
         self._matrix: Floats = np.empty((0, 0), np.float32)
 
     def open(self, arrays: NamedArrays) -> None:
@@ -104,6 +104,7 @@ class Federation:
                 self.banned.discard(action.client)
                 if action.id > self._last_action:
                     self.state = without(self.state, action.client)
+                    self._passed.pop(action.client, None)
             self._last_action = max(self._last_action, action.id)
 
     def intake(self, clients: Sequence[ClientId]) -> Intake:
@@ -138,7 +139,8 @@ class Federation:
             out = hosted(self.rule, statistic, newcomers).aggregate(updates, self.state)
             arrays = self._moved(out, buffers)
         except RoundSkipped as skipped:
-            state = self._turned_away(intake.rejected, asked)
+            away = intake.turned_away
+            state = self.rule.turned_away(away, asked, self.state) if away else self.state
             judged = verdicts_of(None, None, intake.rejected, state, round)
             entry = Entry(round=round, outcome="skipped", detail=str(skipped), asked=asked, seconds=seconds)
             return self._commit(entry, [*judged, *others], self.model.arrays, state, ())
@@ -154,11 +156,8 @@ class Federation:
 
     def _on_probation(self, updates: Updates) -> frozenset[ClientId]:
         """Nobody, if all of them are new: then there is no median to hold them to."""
-        new = [client for client in updates.ids if self.newcomers.on_probation(self._passed.get(client, 0))]
+        new = [client for client in updates.ids if self.newcomers.on_probation(self._passed[client])]
         return frozenset(new if len(new) < updates.n else ())
-
-    def _turned_away(self, rejected: Sequence[Rejection], asked: int) -> Any:
-        return self.rule.turned_away(rejected, asked, self.state) if rejected else self.state
 
     def _commit(
         self,
@@ -169,24 +168,26 @@ class Federation:
         admitted: tuple[ClientId, ...],
     ) -> Outcome:
         entry = dataclasses.replace(entry, verdicts=tuple(verdicts))
+        passed = Counter(self._passed)
+        passed.update(verdict.client for verdict in verdicts if verdict.verdict in ("rewarded", "admitted"))
         if self.ledger.lasting:
-            self.ledger.commit(entry, *self._packed(arrays, state))
+            self.ledger.commit(entry, *self._packed(arrays, state, passed))
         else:
             self.ledger.commit(entry)
-        self.round, self.state = entry.round, state
+        self.round, self.state, self._passed = entry.round, state, passed
         aggregated = entry.outcome == "aggregated"
         if aggregated:
             self.model = dataclasses.replace(self.model, arrays=arrays)
-        for verdict in verdicts:
-            if verdict.verdict in ("rewarded", "admitted"):
-                self._passed[verdict.client] = self._passed.get(verdict.client, 0) + 1
         return Outcome(entry=entry, arrays=arrays if aggregated else None, admitted=admitted)
 
-    def _packed(self, arrays: NamedArrays, state: Any) -> tuple[checkpoint.Arrays, dict[str, Any]]:
+    def _packed(
+        self, arrays: NamedArrays, state: Any, passed: Counter[ClientId]
+    ) -> tuple[checkpoint.Arrays, dict[str, Any]]:
         packed, meta = checkpoint.pack(state, "state.")
         packed |= {f"model/{name}": array for name, array in arrays.items()}
         in_order = {
-            key: dict(sorted(value.items())) if isinstance(value, Mapping) else value for key, value in meta.items()
+            key: dict(sorted(value.items())) if isinstance(value, Mapping) else value
+            for key, value in {**meta, "passed": passed}.items()
         }
         return packed, {**in_order, "arrays": list(arrays), "last_action": self._last_action}
 
@@ -194,13 +195,12 @@ class Federation:
         stored, meta = self.ledger.load()
         try:
             arrays = {name: stored[f"model/{name}"] for name in meta["arrays"]}
-            self._last_action = meta["last_action"]
+            self._last_action, self._passed = meta["last_action"], Counter(meta["passed"])
         except KeyError as missing:
             raise CheckpointError(f"the snapshot in {self.ledger.source} lacks {missing}: it is damaged") from missing
         self.state = checkpoint.unpack(self.state, stored, meta, "state.")
         self.model = dataclasses.replace(self.model, arrays=arrays)
         self.round = self.ledger.round
-        self._passed = self.ledger.passed()
 
 
 def combined(buffers: Float64s, weights: Float64s | None) -> Float64s:

@@ -61,6 +61,11 @@ class Intake:
         """Turn away a client whose reply holds no update at all."""
         self.rejected.append(rejection)
 
+    @property
+    def turned_away(self) -> list[Rejection]:
+        """The rejections of clients without an update in this round; a reply beside a good one is no offence."""
+        return [rejection for rejection in self.rejected if rejection.client not in self._squared]
+
     def _defect(self, sent: Submission) -> tuple[str, str] | None:
         if sent.client in self._squared:
             return "duplicate_id", "this client already has an update in this round"
@@ -89,6 +94,7 @@ class Intake:
         for client in set(ids) - set(kept):
             size = f"norm {math.sqrt(self._squared[client]):.3g}, the limit in this round was {limit:.3g}"
             self.rejected.append(Rejection(client, "norm_too_large", size))
+            del self._squared[client]
         self.rejected.sort(key=lambda rejection: (rejection.client, rejection.code))
         self.gate.check_quorum(len(kept), self.rejected, self.round)
         self._close_gaps(kept)

@@ -26,7 +26,7 @@ from tesseract_fl.gate import Gate
 from tesseract_fl.randomness import generator
 from tesseract_fl.rules.base import Rule
 from tesseract_fl.rules.tesseract import Tesseract
-from tesseract_fl.types import ClientId, ConfigError, Floats
+from tesseract_fl.types import ClientId, ConfigError, Floats, PreconditionError
 
 GATE = Gate(max_norm_ratio=10.0, max_sample_ratio=10.0, max_samples=1e9)
 
@@ -57,9 +57,9 @@ class RobustStrategy(Strategy):
         seed: int = 0,
         fraction_train: float = 1.0,
         fraction_evaluate: float = 1.0,
-        min_train_nodes: int = 2,
-        min_evaluate_nodes: int = 2,
-        min_available_nodes: int = 2,
+        min_train_nodes: int = 3,
+        min_evaluate_nodes: int = 3,
+        min_available_nodes: int = 3,
         weighted_by_key: str = "num-examples",
         arrayrecord_key: str = "arrays",
         configrecord_key: str = "config",
@@ -143,7 +143,8 @@ class RobustStrategy(Strategy):
             self.federation.rebase(named_arrays(arrays))
         self._latest = arrays
         self.federation.begin()
-        nodes = self._sampled(grid, self.fraction_train, self.min_train_nodes, "participation", round)
+        check = self.federation.rule.check
+        nodes = self._sampled(grid, self.fraction_train, self.min_train_nodes, "participation", round, check)
         self._round = self._new_round(round, nodes, arrays, config, MessageType.TRAIN)
         self._round.intake = self.federation.intake(list(nodes))
         return [asked.message for asked in self._round.asked]
@@ -203,23 +204,42 @@ class RobustStrategy(Strategy):
             )
         return expected
 
-    def _sampled(self, grid: Grid, fraction: float, least: int, purpose: str, round: int) -> dict[ClientId, int]:
+    def _sampled(
+        self,
+        grid: Grid,
+        fraction: float,
+        least: int,
+        purpose: str,
+        round: int,
+        check: Callable[[int], None] = lambda count: None,
+    ) -> dict[ClientId, int]:
         """Some of the clients that are online, the same ones whenever this round is played with the same ones."""
-        present = self._present(grid, fraction, least)
-        count = max(int(len(present) * fraction), least)
+        while True:
+            present = self._present(grid)
+            count = max(int(len(present) * fraction), least)
+            missing = self._missing(len(present), count, check)
+            if not missing:
+                break
+            _log.info("waiting for nodes: %d are there; %s", len(present), missing)
+            time.sleep(1)
         chosen = generator(self._seed, purpose, round).choice(len(present), count, replace=False)
         clients = sorted(present)
         return {clients[i]: present[clients[i]] for i in sorted(chosen)}
 
-    def _present(self, grid: Grid, fraction: float, least: int) -> dict[ClientId, int]:
-        while True:
-            online = self._directory.online(list(grid.get_nodes()))
-            present = {client: node for client, node in online.items() if client not in self.federation.banned}
-            needed = max(self.min_available_nodes, least)
-            if len(present) >= needed:
-                return present
-            _log.info("waiting for nodes: %d are there, %d are needed", len(present), needed)
-            time.sleep(1)
+    def _present(self, grid: Grid) -> dict[ClientId, int]:
+        online = self._directory.online(list(grid.get_nodes()))
+        return {client: node for client, node in online.items() if client not in self.federation.banned}
+
+    def _missing(self, present: int, asked: int, check: Callable[[int], None]) -> str:
+        """Why a round can't begin; empty if it can."""
+        needed = max(self.min_available_nodes, asked)
+        if present < needed:
+            return f"{needed} are needed"
+        try:
+            check(asked)
+        except PreconditionError as error:
+            return f"{asked} would be asked, and {error}"
+        return ""
 
     def _new_round(
         self, round: int, nodes: Mapping[ClientId, int], arrays: ArrayRecord, config: ConfigRecord, kind: str

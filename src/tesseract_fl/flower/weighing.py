@@ -99,13 +99,19 @@ def hosted(rule: Rule[S], known: Float64s | None, newcomers: frozenset[ClientId]
 
 
 def policy_for(rule: Rule[Any], chosen: Newcomers | None) -> Newcomers:
-    """What the operator chose, or probation wherever a rule can do it.
+    """What the operator chose, or probation wherever a rule can do it and does not do it itself.
 
-    Probation limits weights, so it needs a rule whose weights come from what it remembers of clients.
+    Probation limits weights, so it needs a rule whose weights come from what it remembers of clients. A rule that
+    limits newcomers is left alone: a second limit would scale its weights to a sum of one, which they need not have.
     """
     possible = isinstance(rule, WeightingRule) and rule.remembers_clients
     if chosen is None:
-        return Newcomers(policy="probation" if possible else "neutral")
+        return Newcomers(policy="probation" if possible and not rule.limits_newcomers else "neutral")
+    if chosen.policy == "probation" and rule.limits_newcomers:
+        raise ConfigError(
+            f"{type(rule).__name__} has a probation of its own, in its settings: leave newcomers out, "
+            'or say newcomers=Newcomers(policy="neutral")'
+        )
     if chosen.policy == "probation" and not possible:
         raise ConfigError(
             f"{type(rule).__name__} does not weigh clients by what it remembers of them, so newcomers can't be put on "

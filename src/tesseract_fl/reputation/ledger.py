@@ -58,8 +58,8 @@ class Ledger:
 
     >>> ledger = Ledger.open(None, about={"rule": "Tesseract(f=1)"})
     >>> ledger.commit(Entry(round=1, outcome="aggregated", verdicts=[Verdict(round=1, client="a", verdict="rewarded")]))
-    >>> ledger.round, ledger.passed()
-    (1, {'a': 1})
+    >>> ledger.round, ledger.verdicts(client="a")[0].verdict
+    (1, 'rewarded')
     """
 
     def __init__(self, connection: sqlite3.Connection, source: str, lasting: bool) -> None:
@@ -128,11 +128,6 @@ class Ledger:
         if not parts:
             raise self._damaged(f"it has no snapshot of round {last}")
         return checkpoint.decode(b"".join(content for content, _ in parts), f"the snapshot in {self.source}")
-
-    def passed(self) -> dict[ClientId, int]:
-        """In how many rounds each client was admitted and not penalised."""
-        query = "SELECT client, sum(verdict IN ('rewarded', 'admitted')) FROM verdicts GROUP BY client"
-        return dict(self._connection.execute(query))
 
     def verdicts(self, client: ClientId | None = None, round: int | None = None) -> list[Verdict]:
         """The history, oldest first; of one client, of one round, or of both."""

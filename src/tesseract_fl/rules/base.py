@@ -35,6 +35,11 @@ class Rule(ABC, Generic[S]):
         return False
 
     @property
+    def limits_newcomers(self) -> bool:
+        """Whether the rule itself sees to it that clients who come late weigh little at first."""
+        return False
+
+    @property
     def needs_trusted(self) -> bool:
         """Whether the server must bring an update of its own, `Updates.trusted`."""
         return False
@@ -69,6 +74,8 @@ class Rule(ABC, Generic[S]):
     @final
     def aggregate(self, updates: Updates, state: S) -> Aggregate:
         """The global update, what each client contributed, the next state, and a report."""
+        if state.widths - {updates.d}:  # compiled code does not look where an array ends
+            raise ConfigError(f"updates have {updates.d} parameters, but the state is for {max(state.widths)}")
         plan = self.begin(updates.cohort, state.columns(NOTHING), trusted=updates.trusted is not None)
         verdict = converse(plan, lambda question: total(question, updates, state))
         update, after = settle(verdict.finish, updates, state)
