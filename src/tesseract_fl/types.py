@@ -22,6 +22,7 @@ Matrix: TypeAlias = Any  # n × d, one row per client: a numpy array or a torch 
 
 
 LENS_COLUMNS = 16_384
+DTYPES = ("float32", "float64", "torch.float32", "torch.float64")
 
 
 class TesseractError(Exception):
@@ -128,6 +129,8 @@ class Updates(Cohort):
         if self.matrix.ndim != 2 or (self.lens is None and self.matrix.shape[0] != self.n):
             shape = tuple(self.matrix.shape)
             raise ConfigError(f"{self.n} client ids need a matrix of {self.n} rows, got shape {shape}")
+        if str(self.matrix.dtype) not in DTYPES:
+            raise ConfigError(f"updates must be float32 or float64, got {self.matrix.dtype}; convert them first")
         if self.block_bytes is not None and self.block_bytes < 1:
             raise ConfigError(f"block_bytes must be at least 1, got {self.block_bytes}")
         if self.trusted is not None and tuple(self.trusted.shape) != (self.d,):

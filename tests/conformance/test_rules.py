@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tesseract_fl import checkpoint, kernels, registry
 from tesseract_fl.rules.base import Rule
-from tesseract_fl.types import PreconditionError, Updates
+from tesseract_fl.types import ConfigError, PreconditionError, Updates
 from tests.conformance.contract import PROMISES, RULES, F, build, promising
 
 N, D = 12, 40
@@ -230,6 +230,21 @@ def test_float64_updates(rule: Rule[Any]) -> None:
     np.testing.assert_allclose(wide, first_round(rule, honest(1)).update, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "int64", "bool", "complex64", torch.float16, torch.int32])
+def test_other_dtypes_are_refused(dtype: Any) -> None:
+    matrix = honest(1).astype(dtype) if isinstance(dtype, str) else torch.from_numpy(honest(1)).to(dtype)
+    with pytest.raises(ConfigError, match="float32 or float64"):
+        cohort(matrix)
+
+
+@pytest.mark.parametrize("name", [n for n, r in RULES.items() if play(r, range(1, 2))[1].widths])
+@pytest.mark.parametrize("wider", [-1, 1])
+def test_a_state_of_another_model_is_refused(name: str, wider: int) -> None:
+    _, state = play(RULES[name], range(1, 2))
+    with pytest.raises(ConfigError, match=f"updates have {D + wider} parameters, but the state is for {D}"):
+        RULES[name].aggregate(cohort(honest(2, d=D + wider), 2), state)
+
+
 # ---- edges ---------------------------------------------------------------------------------------------------------
 
 
@@ -241,6 +256,19 @@ def test_the_fewest_clients_and_one_fewer(name: str) -> None:
     with pytest.raises(PreconditionError) as caught:
         first_round(rule, honest(3, smallest - 1))
     assert str(smallest - 1) in str(caught.value) or smallest == 1
+
+
+@pytest.mark.parametrize("name", ["krum", "multi_krum"])
+@pytest.mark.parametrize("n", [1, 2])
+def test_krum_needs_three_clients_whatever_f_is(name: str, n: int) -> None:
+    with pytest.raises(PreconditionError, match=f"{name} needs at least 3 clients, whatever f is, but n = {n}"):
+        build(name, f=0).check(n)
+
+
+def test_dnc_drops_the_multiple_of_f_that_was_meant() -> None:
+    rule = build("dnc", f=50, drop=1.1)  # 1.1 · 50 is above 55 in floating point
+    kept = first_round(rule, honest(1, n=150)).report["kept"]
+    assert kept.count(False) == 55
 
 
 @pytest.mark.parametrize("name", [n for n, r in RULES.items() if "f" in {f.name for f in dataclasses.fields(r)}])

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tesseract_fl.reputation.score import LARGEST, judge, softmax
-from tesseract_fl.rules.base import resolve_f
+from tesseract_fl.rules.base import Rule, resolve_f
 from tesseract_fl.rules.fedsgd import FedSGD
 from tesseract_fl.rules.tesseract import ReputationFilter, Tesseract
+from tesseract_fl.rules.transforms import NearestNeighbourMixing
 from tesseract_fl.types import Cohort, ConfigError, PreconditionError, Rejection, Updates
 from tests.naive import oracles
 
@@ -244,6 +245,15 @@ def test_fedsgd_weighs_by_samples() -> None:
     assert out.update.tolist() == [2.0]
     huge = updates([[1.0], [4.0]], samples=np.array([1e308, 1e308]))
     assert FedSGD().aggregate(huge, FedSGD().init(1)).update.tolist() == [2.5]
+
+
+@pytest.mark.parametrize(
+    "rule", [NearestNeighbourMixing(f=1, inner=Tesseract(f=1)), ReputationFilter(f=1, inner=Tesseract(f=1))]
+)
+def test_who_is_turned_away_loses_behind_other_rules_too(rule: Rule[Any]) -> None:
+    state = rule.turned_away([Rejection("bad", "not_finite", "-")], 5, rule.init(1))
+    inner = state.inner if isinstance(rule, ReputationFilter) else state
+    assert inner.reputation["bad"] < 0
 
 
 def test_where_the_rule_is_not_defined_nobody_is_rewarded_for_being_turned_away() -> None:

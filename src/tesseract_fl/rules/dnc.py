@@ -10,7 +10,7 @@ import numpy as np
 from tesseract_fl import kernels
 from tesseract_fl.randomness import generator
 from tesseract_fl.reputation.evidence import rank
-from tesseract_fl.rules.base import State, WeightingRule, check_f, check_majority, resolve_f
+from tesseract_fl.rules.base import State, WeightingRule, check_f, check_majority, resolve_f, share
 from tesseract_fl.types import Cohort, ConfigError, Float64s, PreconditionError, Updates
 
 
@@ -55,7 +55,7 @@ class DnC(WeightingRule[DnCState]):
             )
 
     def _dropped(self, n: int) -> int:
-        return int(np.ceil(self.drop * resolve_f(self.f, n)))
+        return share(self.drop, resolve_f(self.f, n))
 
     def init(self, d: int) -> DnCState:
         return DnCState(parameters=d)

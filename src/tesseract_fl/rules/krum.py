@@ -145,7 +145,9 @@ class Bulyan(GramRule[State]):
 
 def check_neighbours(rule: str, f: int, n: int) -> None:
     """n ≥ 2f + 3."""
+    if n < 3:
+        raise PreconditionError(f"{rule} needs at least 3 clients, whatever f is, but n = {n}: ask more clients")
     if n < 2 * f + 3:
         raise PreconditionError(
-            f"{rule} needs n ≥ 2f + 3, but f = {f} and n = {n}: with {n} clients f may be at most {max(n - 3, 0) // 2}"
+            f"{rule} needs n ≥ 2f + 3, but f = {f} and n = {n}: with {n} clients f may be at most {(n - 3) // 2}"
         )

@@ -31,6 +31,13 @@ class State:
     def columns(self, block: slice) -> Self:
         return dataclasses.replace(self, **_each_array(lambda array: array[..., block], self))
 
+    @property
+    def widths(self) -> set[int]:
+        """How many parameters its arrays are for; empty where it has none, one number where they fit together."""
+        found: set[int] = set()
+        _each_array(lambda array: found.add(array.shape[-1]), self)
+        return found
+
     def over(self, block: Self) -> Self:
         """The small part of this state over the columns of another."""
         return dataclasses.replace(self, **_each_array(lambda _, columns: columns, self, block))

@@ -126,7 +126,11 @@ class ReputationFilter(Rule[FilterState[S]]):
 
     def turned_away(self, rejected: Sequence[Rejection], n: int, state: FilterState[S]) -> FilterState[S]:
         reward = 2 * resolve_f(self.f, n) / n
-        return replace(state, reputation=penalised(state.reputation, rejected, reward=reward, decay=self.decay))
+        return replace(
+            state,
+            inner=self.inner.turned_away(rejected, n, state.inner),
+            reputation=penalised(state.reputation, rejected, reward=reward, decay=self.decay),
+        )
 
     def init(self, d: int) -> FilterState[S]:
         return FilterState(direction=np.zeros(d, np.int8), inner=self.inner.init(d))

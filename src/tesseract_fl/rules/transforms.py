@@ -6,7 +6,7 @@ A transform is a matrix A, n′ × n, of which `mixing` says the entries; the in
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, final
 
@@ -18,7 +18,7 @@ from tesseract_fl.reputation.evidence import rank
 from tesseract_fl.rules.base import Rule, check_f, check_majority, resolve_f, shrinking
 from tesseract_fl.rules.fedsgd import FedSGD
 from tesseract_fl.rules.plan import Plan, Question, S, behind
-from tesseract_fl.types import ClientId, Cohort, ConfigError, Float64s, PreconditionError
+from tesseract_fl.types import ClientId, Cohort, ConfigError, Float64s, PreconditionError, Rejection
 
 Mixing: TypeAlias = Generator[Question[Any], Float64s, Float64s]
 
@@ -47,6 +47,9 @@ class Transform(Rule[S]):
 
     def init(self, d: int) -> S:
         return self.inner.init(d)
+
+    def turned_away(self, rejected: Sequence[Rejection], n: int, state: S) -> S:
+        return self.inner.turned_away(rejected, n, state)
 
     def check(self, n: int) -> None:
         self.inner.check(n)
