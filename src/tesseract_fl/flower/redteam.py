@@ -86,8 +86,9 @@ class RedTeam:
         except KnowledgeError:
             raise
         except ConfigError as impossible:  # too few are known yet
-            _log.warning("not attacked in round %d: %s", round, impossible)
-            return own
+            crafted = view.honest(str(impossible))
+        for why in view.gave_up:
+            _log.warning("not attacked in round %d: %s", round, why)
         row: Floats = crafted[sorted(armed).index(name)]
         return row
 
