@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from rich.progress import Progress
 
 from tesseract_fl.cli import progress
 from tesseract_fl.reports.journal import suspected
@@ -61,3 +62,21 @@ def test_a_log_gets_lines_and_a_quiet_run_nothing(capsys: pytest.CaptureFixture[
         assert ("title: round 2/2, accuracy 75.0%, 1 suspected" in told) is not quiet
         assert "\x1b" not in told
         assert len(told.splitlines()) == (0 if quiet else 1)
+
+
+def test_rounds_that_were_there_already_say_nothing_about_the_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, made = [0.0], []
+
+    def bar(*columns: Any, **settings: Any) -> Progress:
+        made.append(Progress(*columns, get_time=lambda: now[0], **settings))
+        return made[-1]
+
+    monkeypatch.setattr(progress, "Progress", bar)
+    with progress.cells("grid", 1000) as (on_round, _):
+        on_round(900, False)
+        for _ in range(11):
+            now[0] += 2
+            on_round(1, True)
+        (task,) = made[0].tasks
+        assert task.completed == 911
+        assert task.time_remaining == 2 * 89

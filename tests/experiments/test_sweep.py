@@ -10,15 +10,22 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
+from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from tesseract_fl.cli.sweep import command
+from tesseract_fl.cli.sweep import _row, command
+from tesseract_fl.data.npz import ChMnistTexture
+from tesseract_fl.experiments import sweep as experiments
 from tesseract_fl.experiments.store import Store
-from tesseract_fl.experiments.sweep import cells, label, run_cells
+from tesseract_fl.experiments.sweep import Job, _play_elsewhere, cells, label, run_cells
 from tesseract_fl.reports import grid as results
 from tesseract_fl.simulation.config import Config
 from tesseract_fl.types import ConfigError, DataError
@@ -51,8 +58,8 @@ attack = ["none", {{name = "sleeper+full_trim", until = 5}}]
 def test_every_combination_on_top_of_the_base() -> None:
     grid = cells({"base": BASE, "grid": {"rule": ["krum", {"name": "tesseract", "decay": 0.9}], "f": [2, 3]}})
     assert [cell.labels for cell in grid][2:] == [
-        {"rule": "tesseract(decay=0.9)", "f": "2"},
-        {"rule": "tesseract(decay=0.9)", "f": "3"},
+        {"rule": "tesseract(decay=0.9)", "f": 2},
+        {"rule": "tesseract(decay=0.9)", "f": 3},
     ]
     assert [cell.config.to_table()["rule"]["f"] for cell in grid] == [2, 3, 2, 3]
 
@@ -63,6 +70,16 @@ def test_dotted_settings_vary_one_parameter() -> None:
     )
     assert [cell.config.to_table()["rule"]["decay"] for cell in grid] == [0.5, 0.9]
     assert grid[0].config.gate.max_norm_ratio == 3.0
+
+
+def test_a_parameter_belongs_to_the_rule_beside_it_whichever_comes_first() -> None:
+    grid = cells({"base": BASE, "grid": {"rule.decay": [0.5, 0.9], "rule": ["tesseract"]}})
+    assert [cell.config.to_table()["rule"]["decay"] for cell in grid] == [0.5, 0.9]
+
+
+def test_a_table_where_a_list_belongs_says_how_to_write_it() -> None:
+    with pytest.raises(ConfigError, match=r'in quotes: "rule\.decay" = '):
+        cells(tomllib.loads("[grid]\nrule.decay = [0.5, 0.9]"))
 
 
 @pytest.mark.parametrize(
@@ -199,6 +216,10 @@ def test_the_command_writes_tables(tmp_path: Path) -> None:
 def test_a_preset_is_a_base_and_other_settings_win() -> None:
     (cell,) = cells({"base": {"preset": "femnist", "scale": "cpu", "rounds": 7}, "grid": {"seed": [3]}})
     assert (cell.config.clients, cell.config.rounds, cell.config.lr, cell.config.seed) == (35, 7, 0.1, 3)
+    (cell,) = cells({"base": {"preset": "cifar10", "scale": "cpu", "model": {"width": 8}, "data.augment": False}})
+    table = cell.config.to_table()
+    assert table["model"] == {"name": "resnet18", "width": 8}
+    assert table["data"] == {"name": "cifar10", "verify": True, "augment": False}
     for wrong in ({"preset": "mnits"}, {"preset": "mnist", "scale": "gpu"}):
         with pytest.raises(ConfigError, match=r"mnist|paper, cpu"):
             cells({"base": wrong})
@@ -207,21 +228,94 @@ def test_a_preset_is_a_base_and_other_settings_win() -> None:
 @pytest.mark.parametrize("workers", [1, 2])
 def test_two_names_of_one_run_are_played_once_and_both_shown(tmp_path: Path, workers: int) -> None:
     grid = cells({"base": BASE | {"rounds": 2}, "grid": {"rule": ["tesseract", {"name": "tesseract", "decay": 0.99}]}})
-    rounds: list[int] = []
+    rounds = {True: 0, False: 0}  # played, and already there
+
+    def count(more: int, played: bool) -> None:
+        rounds[played] += more
+
     for _ in range(2):  # the second time from the store
-        found = list(run_cells(grid, Store(tmp_path), workers=workers, on_round=rounds.append))
+        found = list(run_cells(grid, Store(tmp_path), workers=workers, on_round=count))
         assert sorted(cell.labels["rule"] for cell, _, _ in found) == ["tesseract", "tesseract(decay=0.99)"]
     assert len(list(tmp_path.iterdir())) == 1
-    assert sum(rounds) == 8
+    assert rounds == {True: 2, False: 6}
+
+
+def features(folder: Path, seed: int) -> Path:
+    (folder / "ch_mnist").mkdir(parents=True, exist_ok=True)
+    x = np.random.default_rng(seed).normal(size=(80, 4))
+    np.savez(folder / "ch_mnist/kather5000_texture74.npz", X=x, y=np.arange(80) % 8)
+    return folder
+
+
+def test_other_data_in_another_folder_is_another_run(tmp_path: Path) -> None:
+    grid = cells({"base": BASE | {"data": "ch_mnist", "rounds": 1}})
+    folders = [features(tmp_path / name, seed) for seed, name in enumerate(("one", "other"))]
+    found = [next(run_cells(grid, Store(tmp_path / "store"), data_dir=folder)) for folder in folders]
+    assert found[0][1] != found[1][1]
+    assert found[0][2]["data_sha256"] != found[1][2]["data_sha256"]
+
+
+def test_data_that_is_not_what_the_run_is_stored_under_is_not_played(tmp_path: Path) -> None:
+    (cell,) = cells({"base": BASE | {"data": "ch_mnist", "rounds": 1}})
+    job = Job(cell.config.to_table(), features(tmp_path, 0), ChMnistTexture().read(tmp_path).checksum)
+    assert "summary.json" in _play_elsewhere(job)
+    with pytest.raises(DataError, match=r"is not the one that the grid was started with"):
+        _play_elsewhere(replace(job, checksum="0" * 64))
+
+
+def test_ray_local_is_a_new_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def init(address: str | None, **_: Any) -> None:
+        raise ConnectionError(address)
+
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False, init=init))
+    with pytest.raises(ConnectionError, match=r"^local$"):
+        list(run_cells(cells({"base": BASE}), Store(tmp_path), ray="local"))
+
+
+def test_workers_share_the_cores_and_there_are_no_more_than_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[int, int, dict[str, str | None]]] = []
+
+    class Pool:
+        def __init__(self, workers: int, *, initargs: tuple[int, Any], **_: Any) -> None:
+            self.size = workers, initargs[0]
+
+        def submit(self, *_: Any) -> Future[dict[str, Any]]:
+            asked.append((*self.size, {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}))
+            done: Future[dict[str, Any]] = Future()
+            done.set_result({})
+            return done
+
+        def shutdown(self, **_: Any) -> None:
+            pass
+
+    monkeypatch.setattr(experiments, "ProcessPoolExecutor", Pool)
+    monkeypatch.setattr(experiments, "cores", lambda: 8)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # the user's own word stays
+    monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
+    list(run_cells(cells({"base": BASE, "grid": {"seed": [0, 1]}}), Store(tmp_path), workers=8))
+    assert asked == [(2, 4, {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "4"})] * 2
+    assert "MKL_NUM_THREADS" not in os.environ
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs a system that pins processes to cores")
+def test_cores_are_those_that_may_be_used() -> None:
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, [min(allowed)])
+    try:
+        assert experiments.cores() == 1
+    finally:
+        os.sched_setaffinity(0, allowed)
 
 
 def test_a_grid_is_one_tidy_table_and_a_heat_map(tmp_path: Path) -> None:
     from pyarrow import parquet
 
     rows: list[dict[str, Any]] = [
-        {"rule": "krum", "f": "2", "seed": "0", "accuracy": 0.5, "attack_success": 0.25},
-        {"rule": "krum", "f": "2", "seed": "1", "accuracy": 0.7},
-        {"rule": "fedsgd", "f": "3", "seed": "0", "accuracy": None},
+        {"rule": "krum", "f": 2, "seed": 0, "accuracy": 0.5, "attack_success": 0.25, "mixed": 1},
+        {"rule": "krum", "f": 2, "seed": 1, "accuracy": 0.7, "mixed": "full"},
+        {"rule": "fedsgd", "f": 0.3, "seed": 0, "accuracy": None},
     ]
     text, files = results.write(rows, ["rule", "f", "seed"], tmp_path)
     assert text.splitlines()[2:] == ["| krum | 60.00 |  |", "| fedsgd |  |  |"]
@@ -229,6 +323,51 @@ def test_a_grid_is_one_tidy_table_and_a_heat_map(tmp_path: Path) -> None:
     table = parquet.read_table(tmp_path / "results.parquet").to_pylist()
     assert [row["accuracy"] for row in table] == [0.5, 0.7, None]
     assert [row["attack_success"] for row in table] == [0.25, None, None]
+    assert [row["seed"] for row in table] == [0, 1, 0]
+    assert [row["mixed"] for row in table] == ["1", "full", None]
+
+
+def test_whatever_else_varies_has_tables_of_its_own(tmp_path: Path) -> None:
+    rows = [
+        {"attack": "none", "rule": "krum", "data": data, "lr": lr, "f": 2, "seed": seed, "accuracy": accuracy}
+        for data, lr, seed, accuracy in (("a", 0.1, 0, 0.2), ("a", 0.1, 1, 0.4), ("a", 0.2, 0, 0.5), ("b", 0.1, 0, 0.6))
+    ]
+    text, _ = results.write(rows, ["attack", "rule", "data", "lr", "f", "seed"], tmp_path)
+    table = "| attack | krum |\n|---|---:|\n| none | {} |\n"
+    assert text == "\n".join(
+        f"## {what}\n\n{table.format(mean)}"
+        for what, mean in (("data a, lr 0.1", "30.00"), ("data a, lr 0.2", "50.00"), ("data b, lr 0.1", "60.00"))
+    )
+    assert (tmp_path / "results.md").read_text() == text
+    svg = (tmp_path / "results.svg").read_text()
+    assert all(
+        f"<!-- final accuracy, attack × rule; {what} -->" in svg for what in ("data a, lr 0.2", "data b, lr 0.1")
+    )
+
+
+def test_without_matplotlib_the_message_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ConfigError, match=r"tesseract-fl\[plots\]"):
+        results.write([{"attack": "none", "rule": "krum", "accuracy": 0.5}], ["attack", "rule"], tmp_path)
+
+
+def test_what_was_varied_keeps_its_column_and_its_type() -> None:
+    (cell,) = cells({"grid": {"data": ["femnist"], "lr": [0.1]}})
+    row = _row(cell, Path("home"), {"accuracy": 0.5, "data": "unipen62", "data_sha256": "0"})
+    assert (row["data"], row["data_read"], row["lr"]) == ("femnist", "unipen62", 0.1)
+    assert list(row)[:3] == ["data", "lr", "accuracy"]
+
+
+def test_nothing_in_the_store_leaves_old_results_alone(tmp_path: Path) -> None:
+    (tmp_path / "grid.toml").write_text(FILE.format(rounds=8))
+    (tmp_path / "results.csv").write_text("old")
+    arguments = [str(tmp_path / "grid.toml"), "--out", str(tmp_path), "--store", str(tmp_path / "store"), "--stored"]
+    assert CliRunner().invoke(command, arguments, catch_exceptions=False).stdout == "nothing is in the store\n"
+    assert (tmp_path / "results.csv").read_text() == "old"
+    machine = CliRunner().invoke(command, [*arguments, "--json"], catch_exceptions=False)
+    assert json.loads(machine.stdout) == {"runs": [], "csv": None, "files": []}
 
 
 def test_the_worst_of_several_attacks_has_a_line(tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ from click.testing import CliRunner
 
 from tesseract_fl.cli import cli
 from tesseract_fl.experiments.sweep import label
-from tesseract_fl.reports.grid import read_grid
+from tesseract_fl.reports.figures import draw_all
+from tesseract_fl.reports.grid import read_grids
 from tesseract_fl.types import DataError
 from tests.reports.made import HOSTILE, Writer, written_ledger
 
@@ -110,7 +111,7 @@ none,krum,0,0.7,,
 
 def test_a_grid_is_a_matrix_of_means_beside_the_paper(tmp_path: Path) -> None:
     (tmp_path / "results.csv").write_text(CSV)
-    grid = read_grid(tmp_path)
+    (grid,) = read_grids(tmp_path)
     assert grid["rules"] == ["fedsgd", "krum"]
     assert grid["attacks"] == ["none", "<b>x</b>"]
     figures = {one["figure"]: one["values"] for one in grid["figures"]}
@@ -122,9 +123,21 @@ def test_a_grid_is_a_matrix_of_means_beside_the_paper(tmp_path: Path) -> None:
     assert page["runs"] == []
 
 
+def test_what_else_varies_is_a_matrix_of_its_own(tmp_path: Path) -> None:
+    told = "attack,rule,lr,seed,accuracy\nnone,krum,0.1,0,0.2\nnone,krum,0.1,1,0.4\nnone,krum,0.2,0,0.8\n"
+    (tmp_path / "results.csv").write_text(told)
+    values = {grid["name"]: grid["figures"][0]["values"] for grid in read_grids(tmp_path)}
+    assert values == {
+        f"{tmp_path.name}, lr 0.1": [[pytest.approx(0.3)]],
+        f"{tmp_path.name}, lr 0.2": [[0.8]],
+    }
+    drawn = {path.name for path in draw_all([tmp_path], tmp_path / "out")}
+    assert {f"{tmp_path.name}-matrix.svg", f"{tmp_path.name}-matrix-2.svg"} <= drawn
+
+
 def test_the_stored_grid_of_the_repository_can_be_shown(tmp_path: Path) -> None:
     results = Path(__file__).parents[2] / "results"
-    grid = read_grid(results / "attacks-small")
+    (grid,) = read_grids(results / "attacks-small")
     asked = tomllib.loads((results / "attacks-small.toml").read_text())["grid"]
     assert grid["rules"] == asked["rule"]
     assert grid["attacks"] == [label(attack) for attack in asked["attack"]]
@@ -134,7 +147,7 @@ def test_the_stored_grid_of_the_repository_can_be_shown(tmp_path: Path) -> None:
 def test_a_table_without_rules_or_attacks_is_refused(tmp_path: Path) -> None:
     (tmp_path / "results.csv").write_text("seed,accuracy\n0,0.5\n")
     with pytest.raises(DataError, match="attack, rule"):
-        read_grid(tmp_path)
+        read_grids(tmp_path)
 
 
 def test_every_picture_is_drawn_as_png_and_svg_for_light_and_dark(tmp_path: Path) -> None:

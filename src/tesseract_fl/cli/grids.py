@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,16 +45,16 @@ def played(
     """Play a grid; yields each cell's place in it, the cell, its run directory and its summary, as it is finished."""
     from tesseract_fl.cli.progress import cells as progress
     from tesseract_fl.experiments.store import Store
-    from tesseract_fl.experiments.sweep import run_cells
+    from tesseract_fl.experiments.sweep import cores, run_cells
 
     places = {id(cell): place for place, cell in enumerate(grid)}
     with progress(f"{len(grid)} runs", sum(cell.config.rounds for cell in grid), quiet=as_json) as (on_round, say):
         finished = run_cells(
-            grid, Store(store), data_dir=data_dir, workers=workers or os.cpu_count() or 1, on_round=on_round,
+            grid, Store(store), data_dir=data_dir, workers=workers or cores(), on_round=on_round,
             only_stored=stored, ray=ray,
         )  # fmt: skip
         for cell, home, summary in finished:
-            say(f"{', '.join(cell.labels.values())}: accuracy {percent(summary['accuracy'])}")
+            say(f"{', '.join(map(str, cell.labels.values()))}: accuracy {percent(summary['accuracy'])}")
             yield places[id(cell)], cell, home, summary
 
 

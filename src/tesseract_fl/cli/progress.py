@@ -27,8 +27,11 @@ Report = Callable[[dict[str, Any], float], None]
 
 
 @contextmanager
-def cells(title: str, total: int, quiet: bool = False) -> Iterator[tuple[Callable[[int], None], Callable[[str], None]]]:
-    """One bar for many runs; yields what advances it by some rounds, and what prints a line above it."""
+def cells(title: str, total: int, quiet: bool = False) -> Iterator[tuple[Callable[..., None], Callable[[str], None]]]:
+    """One bar for many runs; yields what advances it by some rounds, and what prints a line above it.
+
+    Rounds that were not played just now, because they are in the store, say nothing about how long the others take.
+    """
     console = Console(file=sys.stderr, quiet=quiet)
     columns = (
         TextColumn("{task.description}"),
@@ -43,7 +46,14 @@ def cells(title: str, total: int, quiet: bool = False) -> Iterator[tuple[Callabl
         *columns, console=console, disable=quiet or not console.is_terminal, speed_estimate_period=600
     ) as bar:
         task = bar.add_task(title, total=total)
-        yield lambda rounds: bar.advance(task, rounds), lambda line: bar.console.print(line, markup=False)
+
+        def on_round(rounds: int, played: bool = True) -> None:
+            if played:
+                bar.advance(task, rounds)
+            else:
+                bar.tasks[0].completed += rounds  # not through `advance`, which measures the speed
+
+        yield on_round, lambda line: bar.console.print(line, markup=False)
 
 
 class Board:

@@ -25,7 +25,7 @@ def command(file: Path, out: Path | None, as_json: bool, **how: Any) -> None:
     A sweep that was interrupted goes on where it stopped, and a run that is in the store is not run again, unless
     one of its settings, the data, or how we compute has changed. Leaves results.csv and results.parquet in --out, a
     line for each run, and results.md, results.png and results.svg: rules across, attacks down (or the two settings
-    that vary), means over seeds.
+    that vary), means over seeds; a table for each combination of whatever else varies.
 
     \b
     Example of a FILE:
@@ -36,6 +36,7 @@ def command(file: Path, out: Path | None, as_json: bool, **how: Any) -> None:
       rule = ["fedsgd", "krum", {name = "tesseract", decay = 0.95}]
       attack = ["none", "full_trim", {name = "sleeper+full_trim", until = 50}]
       seed = [0, 1, 2]
+      # "rule.decay" = [0.9, 0.99]   a name with a dot in quotes: one parameter
     """
     from tesseract_fl.experiments.sweep import cells
     from tesseract_fl.reports import grid as results
@@ -43,22 +44,28 @@ def command(file: Path, out: Path | None, as_json: bool, **how: Any) -> None:
     grid = cells(read_table(file))
     out = out or file.with_suffix("")
     found = sorted(grids.played(grid, as_json=as_json, **how), key=lambda entry: entry[0])
-    rows = [
-        {**cell.labels, **_flat(summary), **_paper(cell), "directory": home.name} for _, cell, home, summary in found
-    ]
+    rows = [_row(cell, home, summary) for _, cell, home, summary in found]
     text, files = results.write(rows, list(grid[0].varied), out)
     if as_json:
-        click.echo(json.dumps({"runs": rows, "csv": str(out / "results.csv"), "files": [str(path) for path in files]}))
+        csv = str(files[0]) if files else None
+        click.echo(json.dumps({"runs": rows, "csv": csv, "files": [str(path) for path in files]}))
         return
     click.echo(text, nl=False)
-    click.echo(f"{len(rows)} of {len(grid)} runs are in {', '.join(str(path) for path in files)}")
+    written = ", ".join(str(path) for path in files)
+    click.echo(f"{len(rows)} of {len(grid)} runs are in {written}" if rows else "nothing is in the store")
 
 
-def _paper(cell: Any) -> dict[str, float]:
+def _row(cell: Any, home: Path, summary: dict[str, Any]) -> dict[str, Any]:
+    """What was varied, what came out, the paper's number; what was varied keeps its column."""
     from tesseract_fl.experiments.paper import beside
 
-    theirs = beside(cell.config)
-    return {} if theirs is None else {"paper": theirs}
+    row = {**cell.labels, **_flat(summary)}
+    theirs = beside(cell.config, summary["data"])
+    if theirs is not None:
+        row["paper"] = theirs
+    if "data" in cell.labels:
+        row["data_read"] = summary["data"]  # may be a stand-in
+    return {**row, "directory": home.name, **cell.labels}
 
 
 def _flat(summary: dict[str, Any]) -> dict[str, Any]:

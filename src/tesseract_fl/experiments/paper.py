@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tesseract_fl.experiments.presets import PAPER
+from tesseract_fl.simulation.config import Config
 
-if TYPE_CHECKING:
-    from tesseract_fl.simulation.config import Config
-
-SIZES = ("clients", "malicious", "rounds", "batch", "lr", "schedule", "optimiser")
+RULES = {"foolsgold": {"name": "foolsgold", "memory": False}}  # where the paper's rule is not the one by that name
+IMMATERIAL = ("seed", "eval_every", "checkpoint_every", "gradients")
 
 
 @cache
@@ -31,15 +30,23 @@ def quality(data: str, attack: str, rule: str) -> float | None:
     return found
 
 
-def beside(config: Config) -> float | None:
-    """The paper's accuracy, from 0 to 1, of a run; None unless it is in the paper's setting."""
+def beside(config: Config, read: str) -> float | None:
+    """The paper's accuracy, from 0 to 1, of a run; None unless it is in the paper's setting and `read` its data."""
     table = config.to_table()
     data, attack, rule = (table[kind]["name"] for kind in ("data", "attack", "rule"))
-    setting = PAPER.get(data)
-    if setting is None or data == "shakespeare" or any(getattr(config, key) != setting[key] for key in SIZES):
-        return None
     found = quality(data, attack, rule)
-    return None if found is None else found / 100
+    if found is None or data == "shakespeare" or data != read:
+        return None
+    return found / 100 if _material(table) == _setting(data, attack, rule) else None
+
+
+@cache
+def _setting(data: str, attack: str, rule: str) -> dict[str, Any]:
+    return _material(Config.from_table(PAPER[data] | {"attack": attack, "rule": RULES.get(rule, rule)}).to_table())
+
+
+def _material(table: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in table.items() if key not in IMMATERIAL}
 
 
 def share_above(rule: str, camp: str, attack: str) -> float | None:

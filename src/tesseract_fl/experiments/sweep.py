@@ -6,12 +6,13 @@ import itertools
 import json
 import multiprocessing
 import os
+import socket
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,10 @@ from tesseract_fl.experiments.presets import settings_of
 from tesseract_fl.experiments.store import Store
 from tesseract_fl.simulation.config import COMPONENTS, Config, merged, nested
 from tesseract_fl.simulation.run import run, use_threads
-from tesseract_fl.types import ConfigError
+from tesseract_fl.types import ConfigError, DataError, TesseractError
 
-OnRound = Callable[[int], None]  # how many rounds were played since the last call
+OnRound = Callable[[int, bool], None]  # so many rounds more are done, and whether they were played just now
+BLAS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 @dataclass(frozen=True)
@@ -35,18 +37,18 @@ class Cell:
     config: Config
 
     @property
-    def labels(self) -> dict[str, str]:
-        """What was varied, in words: a component with parameters by its name and those that were given."""
+    def labels(self) -> dict[str, Any]:
+        """What was varied: a component with parameters by its name and those that were given, a number as it is."""
         return {key: label(value) for key, value in self.varied.items()}
 
 
-def label(value: Any) -> str:
+def label(value: Any) -> Any:
     """
     >>> label({"name": "sleeper", "until": 250, "inner": "full_trim"})
     'sleeper(until=250)+full_trim'
     """
     if not isinstance(value, Mapping):
-        return str(value)
+        return value
     given = ", ".join(f"{key}={label(item)}" for key, item in value.items() if key not in ("name", "inner"))
     inner = f"+{label(value['inner'])}" if "inner" in value else ""
     return f"{value.get('name', '')}{f'({given})' if given else ''}{inner}"
@@ -62,20 +64,28 @@ def cells(table: Mapping[str, Any]) -> list[Cell]:
         if key not in ("base", "grid"):
             raise ConfigError(f"a sweep has the tables [base] and [grid], not {key!r}")
     base = dict(table.get("base", {}))
-    if "preset" in base:
-        base = settings_of(base.pop("preset"), base.pop("scale", "paper")) | base
+    preset = settings_of(base.pop("preset"), base.pop("scale", "paper")) if "preset" in base else {}
+    base = _on_top(preset, base)
     grid = table.get("grid", {})
     for key, values in grid.items():
+        if isinstance(values, Mapping):
+            inside = next(iter(values), "name")
+            raise ConfigError(f'grid.{key} is a table; put the whole name in quotes: "{key}.{inside}" = […]')
         if not isinstance(values, list) or not values:
             raise ConfigError(f"grid.{key} must be a list of values, got {values!r}")
     found = []
     for values in itertools.product(*grid.values()):
         varied = dict(zip(grid, values, strict=True))
-        settings = base
-        for key, value in varied.items():
-            settings = merged(settings, nested(key, value))
-        found.append(Cell(varied, Config.from_table(settings)))
+        found.append(Cell(varied, Config.from_table(_on_top(base, varied))))
     return found
+
+
+def _on_top(settings: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """`given` wins, `rule.decay` over `rule`, whichever comes first."""
+    settings = dict(settings)
+    for key in sorted(given, key=lambda key: key.count(".")):
+        settings = merged(settings, nested(key, given[key]))
+    return settings
 
 
 def run_cells(
@@ -84,7 +94,7 @@ def run_cells(
     *,
     data_dir: Path | None = None,
     workers: int = 1,
-    on_round: OnRound = lambda rounds: None,
+    on_round: OnRound = lambda rounds, played: None,
     only_stored: bool = False,
     ray: str | None = None,
 ) -> Iterator[tuple[Cell, Path, dict[str, Any]]]:
@@ -94,51 +104,63 @@ def run_cells(
     address of a Ray cluster, cells are tasks there, and what they leave is brought to the store when they are finished.
     """
     checksums = _checksums(grid, data_dir)
-    homes = [store.home(cell.config, checksums[_reader(cell)]) for cell in grid]
-    missing: dict[Path, Cell] = {}
+    missing: dict[Path, Job] = {}
     same: dict[Path, list[Cell]] = {}  # cells that are one and the same run, under different names
-    for cell, home in zip(grid, homes, strict=True):
+    for cell in grid:
+        checksum = checksums[_reader(cell)]
+        home = store.home(cell.config, checksum)
         summary = store.summary(home)
         if summary is not None:
-            on_round(cell.config.rounds)
+            on_round(cell.config.rounds, False)
             yield cell, home, summary
         elif not only_stored:
-            missing.setdefault(home, cell)
+            missing.setdefault(home, Job(cell.config.to_table(), data_dir, checksum))
             same.setdefault(home, []).append(cell)
-    if ray is not None:
-        play: Play = partial(_play_on_ray, ray)
+    workers = min(workers, len(missing))
+    finished: Finished
+    if ray is not None and missing:
+        finished = _play_on_ray(ray, missing, on_round)
+    elif workers > 1:
+        finished = _play_in_processes(workers, missing, on_round)
     else:
-        play = _play_in_processes if workers > 1 else _play_here
-    for home, summary in play(missing, data_dir, workers, on_round):
-        on_round(sum(cell.config.rounds for cell in same[home][1:]))
+        finished = ((home, _play(job, home, on_round)) for home, job in missing.items())
+    for home, summary in finished:
+        on_round(sum(cell.config.rounds for cell in same[home][1:]), False)
         for cell in same[home]:
             yield cell, home, summary
 
 
+@dataclass(frozen=True)
+class Job:
+    """A run, and the data that it is stored under."""
+
+    table: dict[str, Any]
+    data_dir: Path | None
+    checksum: str
+
+
 Finished = Iterator[tuple[Path, dict[str, Any]]]
-Play = Callable[[Mapping[Path, Cell], Path | None, int, OnRound], Finished]
 
 
-def _play_here(missing: Mapping[Path, Cell], data_dir: Path | None, workers: int, on_round: OnRound) -> Finished:
-    for home, cell in missing.items():
-        yield home, _play(cell.config.to_table(), home, data_dir, on_round)
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _play_in_processes(
-    missing: Mapping[Path, Cell], data_dir: Path | None, workers: int, on_round: OnRound
-) -> Finished:
+def _play_in_processes(workers: int, missing: Mapping[Path, Job], on_round: OnRound) -> Finished:
     context = multiprocessing.get_context("spawn")
-    played = context.SimpleQueue()
-    threads = max(1, (os.cpu_count() or 1) // workers)
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start, initargs=(threads, played))
+    told = context.SimpleQueue()
+    threads = max(1, cores() // workers)
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start, initargs=(threads, told))
     try:
-        jobs: dict[Future[dict[str, Any]], Path] = {
-            pool.submit(_play_and_tell, cell.config.to_table(), home, data_dir): home for home, cell in missing.items()
-        }
+        with _blas_threads(threads):  # a worker starts with the first job that finds none idle
+            jobs: dict[Future[dict[str, Any]], Path] = {
+                pool.submit(_play_and_tell, job, home): home for home, job in missing.items()
+            }
         while jobs:
             done, _ = wait(jobs, timeout=0.5, return_when=FIRST_COMPLETED)
-            while not played.empty():
-                on_round(played.get())
+            while not told.empty():
+                on_round(*told.get())
             for job in done:
                 yield jobs.pop(job), job.result()
     finally:
@@ -147,33 +169,48 @@ def _play_in_processes(
             process.terminate()
 
 
-def _play_on_ray(
-    address: str, missing: Mapping[Path, Cell], data_dir: Path | None, workers: int, on_round: OnRound
-) -> Finished:
+@contextmanager
+def _blas_threads(count: int) -> Iterator[None]:
+    """Processes that start now use so many threads for linear algebra, unless the user has said otherwise."""
+    ours = [name for name in BLAS if name not in os.environ]
+    os.environ.update(dict.fromkeys(ours, str(count)))
+    try:
+        yield
+    finally:
+        for name in ours:
+            del os.environ[name]
+
+
+def _play_on_ray(address: str, missing: Mapping[Path, Job], on_round: OnRound) -> Finished:
     """Each cell is a task with a core of its own; its directory is made there and comes back as bytes."""
     try:
         import ray
     except ImportError as error:
         raise needs_extra("Ray", "ray") from error
     if not ray.is_initialized():
-        ray.init(address=None if address == "local" else address, log_to_driver=False)
+        ray.init(address=address, log_to_driver=False)
     task = ray.remote(num_cpus=1, max_retries=3)(_play_elsewhere)
-    jobs = {task.remote(cell.config.to_table(), data_dir): home for home, cell in missing.items()}
+    jobs = {task.remote(job): home for home, job in missing.items()}
     while jobs:
         (done,), _ = ray.wait(list(jobs))
         home = jobs.pop(done)
-        left = ray.get(done)
+        try:
+            left = ray.get(done)
+        except ray.exceptions.RayTaskError as error:
+            if isinstance(error.cause, TesseractError):
+                raise error.cause from error
+            raise
         home.mkdir(parents=True, exist_ok=True)
         for name in sorted(left, key=lambda name: name == "summary.json"):  # last, because it says that all is there
             write_atomically(home / name, left[name])
-        on_round(missing[home].config.rounds)
+        on_round(missing[home].table["rounds"], True)
         yield home, json.loads(left["summary.json"])
 
 
-def _play_elsewhere(table: dict[str, Any], data_dir: Path | None) -> dict[str, bytes]:
+def _play_elsewhere(job: Job) -> dict[str, bytes]:
     use_threads(1)
     with tempfile.TemporaryDirectory() as directory:
-        _play(table, Path(directory), data_dir, lambda rounds: None)
+        _play(job, Path(directory), lambda rounds, played: None)
         return {path.name: path.read_bytes() for path in Path(directory).iterdir()}
 
 
@@ -186,13 +223,13 @@ def _checksums(grid: list[Cell], data_dir: Path | None) -> dict[str, str]:
     return {name: reader.read(data_dir).checksum for name, reader in readers.items()}
 
 
-_played: Any = None  # in a worker: the queue on which it tells how many rounds it has played
-_datasets: dict[str, Dataset] = {}
+_told: Any = None  # in a worker: the queue on which it tells what OnRound takes
+_datasets: dict[tuple[Any, ...], Dataset] = {}
 
 
-def _start(threads: int, played: Any) -> None:
-    global _played
-    _played = played
+def _start(threads: int, told: Any) -> None:
+    global _told
+    _told = told
     use_threads(threads)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
@@ -205,19 +242,30 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _play_and_tell(table: dict[str, Any], home: Path, data_dir: Path | None) -> dict[str, Any]:
-    return _play(table, home, data_dir, _played.put)
+def _play_and_tell(job: Job, home: Path) -> dict[str, Any]:
+    return _play(job, home, lambda rounds, played: _told.put((rounds, played)))
 
 
-def _play(table: dict[str, Any], home: Path, data_dir: Path | None, on_round: OnRound) -> dict[str, Any]:
-    config = Config.from_table(table)
-    name = str(table["data"])
-    if name not in _datasets:
-        _datasets.clear()  # one at a time is kept
-        _datasets[name] = config.data.read(data_dir)
+def _play(job: Job, home: Path, on_round: OnRound) -> dict[str, Any]:
+    config = Config.from_table(job.table)
 
     def start(title: str, total: int, done: int) -> Callable[[Any, float], None]:
-        on_round(done)
-        return lambda record, seconds: on_round(1)
+        on_round(done, False)
+        return lambda record, seconds: on_round(1, True)
 
-    return run(config, _datasets[name], home, resume=True, on_start=start)
+    return run(config, _dataset(config, job), home, resume=True, on_start=start)
+
+
+def _dataset(config: Config, job: Job) -> Dataset:
+    """The data that a run is stored under; another machine, or a file that has changed since, may have other data."""
+    key = (str(job.table["data"]), job.data_dir, job.checksum)
+    if key not in _datasets:
+        _datasets.clear()  # one at a time is kept
+        read = config.data.read(job.data_dir)
+        if read.checksum != job.checksum:
+            raise DataError(
+                f"the {read.name} that {socket.gethostname()} has is not the one that the grid was started with: its "
+                f"checksum is {read.checksum[:12]}…, not {job.checksum[:12]}…; every machine must have the same files"
+            )
+        _datasets[key] = read
+    return _datasets[key]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tesseract_fl.data.base import needs_extra
-from tesseract_fl.reports.grid import is_grid, read_grid
+from tesseract_fl.reports.grid import is_grid, read_grids
 from tesseract_fl.reports.history import sampled
 from tesseract_fl.reports.overview import COLUMNS_AT_MOST, ROLES, lines, names_apart, shown
 from tesseract_fl.reports.sources import Source, opened
@@ -56,9 +56,9 @@ def draw_all(directories: Sequence[Path], out: Path) -> Iterator[Path]:
     if sources:
         drawings |= _of_runs(dict(zip(names, sources, strict=True)))
     for directory in directories:
-        if is_grid(directory):
-            grid = read_grid(directory)
-            drawings[f"{grid['name']}-matrix"] = f"{grid['name']}: test accuracy (%)", _matrix(grid)
+        for place, grid in enumerate(read_grids(directory) if is_grid(directory) else [], 1):
+            name = f"{directory.resolve().name}-matrix" + (f"-{place}" if place > 1 else "")
+            drawings[name] = f"{grid['name']}: test accuracy (%)", _matrix(grid)
     out.mkdir(parents=True, exist_ok=True)
     for name, (title, drawing) in drawings.items():
         for theme in (LIGHT, DARK):

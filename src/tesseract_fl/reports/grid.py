@@ -31,13 +31,20 @@ def is_grid(directory: Path) -> bool:
     return (directory / GRID).is_file()
 
 
-def read_grid(directory: Path) -> dict[str, Any]:
-    """The matrices of a grid. Runs that differ in something else than rule and attack, as seeds, are averaged."""
+def read_grids(directory: Path) -> list[dict[str, Any]]:
+    """The matrices of a grid, means over seeds, for each combination of whatever else varies."""
     rows = _rows(directory / GRID)
+    varied = [key for key in rows[0] if key not in ("rule", "attack", "seed")]
+    groups = apart(rows, varied[: varied.index("accuracy")])  # what varied is written before what came out
+    name = directory.resolve().name
+    return [_grid(f"{name}, {what}" if what else name, together) for what, together in groups.items()]
+
+
+def _grid(name: str, rows: Sequence[dict[str, str]]) -> dict[str, Any]:
     found = {name: _matrix(rows, name) for name in (*FIGURES, PAPER)}
     heads, names = found["accuracy"]["rules"], found["accuracy"]["attacks"]
     return {
-        "name": directory.resolve().name,
+        "name": name,
         "rules": heads,
         "attacks": names,
         "runs": len(rows),
@@ -46,7 +53,7 @@ def read_grid(directory: Path) -> dict[str, Any]:
             for name, words in FIGURES.items()
             if any(value is not None for line in found[name]["values"] for value in line)
         ],
-        "paper": found[PAPER]["values"] if any(PAPER in row for row in rows) else None,
+        "paper": found[PAPER]["values"] if any(row.get(PAPER) for row in rows) else None,
     }
 
 
@@ -68,23 +75,44 @@ def _matrix(rows: Sequence[dict[str, str]], figure: str) -> dict[str, Any]:
 
 
 def write(rows: Sequence[Mapping[str, Any]], varied: Sequence[str], out: Path) -> tuple[str, list[Path]]:
-    """Leave the tables and pictures of a grid in `out`; the cross table as text, and the files."""
+    """Leave the tables and pictures of a grid in `out`; the cross tables as text, and the files. No rows, no files."""
+    if not rows:
+        return "", []
     out.mkdir(parents=True, exist_ok=True)
     tables.write_csv(rows, out / "results.csv")
     files = [out / "results.csv"]
     if tables.write_parquet(rows, out / "results.parquet"):
         files.append(out / "results.parquet")
     axes = crossed(varied)
-    if not rows or axes is None:
+    if axes is None:
         return "", files
     down, across = axes
-    heads, lines = tables.matrix(rows, down=down, across=across, value="accuracy")
-    worst = _worst(lines) if down == "attack" else []
-    text = tables.markdown(heads, [[line[0], *map(_percent, line[1:])] for line in [*lines, *worst]])
+    title = f"final accuracy, {down} × {across}"
+    parts, pictured = [], []
+    for what, together in apart(rows, [key for key in varied if key not in (down, across, "seed")]).items():
+        heads, lines = tables.matrix(together, down=down, across=across, value="accuracy")
+        worst = _worst(lines) if down == "attack" else []
+        table = tables.markdown(heads, [[line[0], *map(_percent, line[1:])] for line in [*lines, *worst]])
+        parts.append(f"## {what}\n\n{table}" if what else table)
+        pictured.append(plots.Cross(f"{title}; {what}" if what else title, heads, lines))
+    text = "\n".join(parts)
     (out / "results.md").write_text(text)
     pictures = [out / "results.png", out / "results.svg"]
-    plots.heat_map(heads, lines, pictures, f"final accuracy, {down} × {across}")
+    plots.heat_maps(pictured, pictures)
     return text, [*files, out / "results.md", *pictures]
+
+
+def apart(rows: Sequence[Any], keys: Sequence[str]) -> dict[str, list[Any]]:
+    """The rows that agree in all of `keys` together, under words that say in what they do; "" if all of them do.
+
+    >>> apart([{"lr": 0.1, "f": 2}, {"lr": 0.2, "f": 2}], ["lr", "f"])
+    {'lr 0.1': [{'lr': 0.1, 'f': 2}], 'lr 0.2': [{'lr': 0.2, 'f': 2}]}
+    """
+    differ = [key for key in keys if len({str(row[key]) for row in rows}) > 1]
+    groups: dict[str, list[Any]] = {}
+    for row in rows:
+        groups.setdefault(", ".join(f"{key} {row[key]}" for key in differ), []).append(row)
+    return groups
 
 
 def crossed(varied: Sequence[str]) -> tuple[str, str] | None:

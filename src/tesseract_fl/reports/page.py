@@ -14,7 +14,7 @@ from typing import Any
 
 from tesseract_fl import __version__
 from tesseract_fl.data.base import needs_extra
-from tesseract_fl.reports.grid import is_grid, read_grid
+from tesseract_fl.reports.grid import is_grid, read_grids
 from tesseract_fl.reports.overview import histories, names_apart, overview
 from tesseract_fl.reports.sources import Source, opened
 
@@ -29,7 +29,7 @@ POLICY = (
 
 def write_report(directories: Sequence[Path], path: Path, command: str) -> None:
     """One HTML file about runs, federations and grids, which opens from disk."""
-    grids = [read_grid(directory) for directory in directories if is_grid(directory)]
+    grids = [grid for directory in directories if is_grid(directory) for grid in read_grids(directory)]
     sources = [opened(directory) for directory in directories if not is_grid(directory)]
     for source in sources:
         source.read()

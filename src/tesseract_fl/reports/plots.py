@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import fill
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -48,13 +48,21 @@ def weights_over_rounds(runs: Mapping[str, Run], path: Path, title: str) -> None
     _save(figure, path)
 
 
+class Point(NamedTuple):
+    """A value after a round; `half` is half of its confidence interval, where it is a mean."""
+
+    round: int
+    value: float
+    half: float | None = None
+
+
 @dataclass(frozen=True)
 class Panel:
-    """One set of axes: what is on it, the unit of its values, and named curves of (round, value)."""
+    """One set of axes: what is on it, the unit of its values, and named curves."""
 
     title: str
     unit: str
-    curves: Mapping[str, Sequence[tuple[int, float]]]
+    curves: Mapping[str, Sequence[Point]]
     log: bool = False
 
 
@@ -69,7 +77,11 @@ def panels(shown: Sequence[Panel], paths: Sequence[Path], note: str = "") -> Non
     for panel, axis in zip(shown, np.ravel(axes), strict=False):
         for name, points in panel.curves.items():
             colour, dash = style[name]
-            (drawn[name],) = axis.plot(*zip(*points, strict=True), dash, color=colour, linewidth=1.8)
+            rounds, values = [point.round for point in points], [point.value for point in points]
+            (drawn[name],) = axis.plot(rounds, values, dash, color=colour, linewidth=1.8)
+            halves = np.array([point.half or 0 for point in points])
+            if halves.any():
+                axis.fill_between(rounds, values - halves, values + halves, color=colour, alpha=0.2, linewidth=0)
         axis.set_title(panel.title, loc="left", fontsize=11)
         axis.set(xlabel="round", ylabel=panel.unit, **({"yscale": "log"} if panel.log else {}))
         if panel.unit.endswith("(%)"):
@@ -107,23 +119,33 @@ def log_log(
     _close(figure)
 
 
-def heat_map(heads: Sequence[str], lines: Sequence[Sequence[Any]], paths: Sequence[Path], title: str) -> None:
-    """A cross table of shares as colours, with the per cents in them; grey where there is none."""
-    from matplotlib.colors import Normalize
+@dataclass(frozen=True)
+class Cross:
+    """A cross table of shares: lines begin with their name, None where there is no number."""
 
-    values = np.array([[np.nan if cell is None else 100 * cell for cell in line[1:]] for line in lines])
-    rows, columns = values.shape
-    figure, axis = _figure(title, size=(2.6 + 0.95 * columns, 1.4 + 0.36 * rows))
-    axis.grid(visible=False)
-    axis.set_facecolor("0.85")
-    image = axis.imshow(values, cmap="cividis", norm=Normalize(0, 100), aspect="auto")
-    axis.set_xticks(range(columns), heads[1:], rotation=30, ha="right")
-    axis.set_yticks(range(rows), [line[0] for line in lines])
-    for i, j in np.ndindex(rows, columns):
-        if not np.isnan(values[i, j]):
-            axis.text(j, i, f"{values[i, j]:.1f}", ha="center", va="center", fontsize=8,
-                      color="black" if values[i, j] > 55 else "white")  # fmt: skip
-    figure.colorbar(image, ax=axis, label="test accuracy (%)")
+    title: str
+    heads: Sequence[str]
+    lines: Sequence[Sequence[Any]]
+
+
+def heat_maps(shown: Sequence[Cross], paths: Sequence[Path]) -> None:
+    """Cross tables as colours, one below the other, with the per cents in them; grey where there is none."""
+    columns = max(len(cross.heads) - 1 for cross in shown)
+    rows = max(len(cross.lines) for cross in shown)
+    figure, axes = _figure("", len(shown), size=(2.6 + 0.95 * columns, (1.4 + 0.36 * rows) * len(shown)))
+    for cross, axis in zip(shown, np.ravel(axes), strict=True):
+        values = np.array([[np.nan if cell is None else 100 * cell for cell in line[1:]] for line in cross.lines])
+        axis.set_title(cross.title, loc="left", fontsize=11)
+        axis.grid(visible=False)
+        axis.set_facecolor("0.85")
+        image = axis.imshow(values, cmap="cividis", vmin=0, vmax=100, aspect="auto")
+        axis.set_xticks(range(values.shape[1]), cross.heads[1:], rotation=30, ha="right")
+        axis.set_yticks(range(values.shape[0]), [line[0] for line in cross.lines])
+        for i, j in np.ndindex(values.shape):
+            if not np.isnan(values[i, j]):
+                axis.text(j, i, f"{values[i, j]:.1f}", ha="center", va="center", fontsize=8,
+                          color="black" if values[i, j] > 55 else "white")  # fmt: skip
+        figure.colorbar(image, ax=axis, label="test accuracy (%)")
     for path in paths:
         figure.savefig(path, dpi=150)
     _close(figure)

@@ -22,14 +22,22 @@ def write_csv(rows: Sequence[Row], path: Path) -> None:
 
 
 def write_parquet(rows: Sequence[Row], path: Path) -> bool:
-    """The same as Parquet, columns with their types; False, and no file, where pyarrow is not installed."""
+    """The same as Parquet, columns with their types; False, and no file, where pyarrow is not installed.
+
+    A column with numbers and words is text.
+    """
     try:
         import pyarrow
         from pyarrow import parquet
     except ImportError:
         return False
-    columns = list(dict.fromkeys(column for row in rows for column in row))
-    parquet.write_table(pyarrow.table({column: [row.get(column) for row in rows] for column in columns}), path)
+    columns = {column: [row.get(column) for row in rows] for row in rows for column in row}
+    for column, values in columns.items():
+        try:
+            pyarrow.array(values)
+        except pyarrow.ArrowException:
+            columns[column] = [None if value is None else str(value) for value in values]
+    parquet.write_table(pyarrow.table(columns), path)
     return True
 
 

@@ -224,7 +224,13 @@ def nested(key: str, value: Any) -> dict[str, Any]:
 
 
 def merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`over` wins. A component that is only named keeps no parameters of another one of that kind."""
+    """`over` wins. A component keeps no parameters of another one of its kind.
+
+    >>> merged({"rule": {"name": "tesseract", "decay": 0.9}}, {"rule": {"f": 3}, "seed": 1})
+    {'rule': {'name': 'tesseract', 'decay': 0.9, 'f': 3}, 'seed': 1}
+    >>> merged({"rule": {"name": "tesseract", "decay": 0.9}}, {"rule": {"name": "krum", "f": 3}})
+    {'rule': {'name': 'krum', 'f': 3}}
+    """
     result = dict(under)
     for key, value in over.items():
         below = result.get(key)
@@ -232,5 +238,9 @@ def merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
             continue
         if isinstance(value, Mapping) and isinstance(below, str):
             below = {"name": below}
-        result[key] = merged(below, value) if isinstance(value, Mapping) and isinstance(below, Mapping) else value
+        together = isinstance(value, Mapping) and isinstance(below, Mapping)
+        if together and value.get("name", below.get("name")) == below.get("name"):
+            result[key] = merged(below, value)
+        else:
+            result[key] = value
     return result
