@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,11 @@ import pytest
 from click.testing import CliRunner
 
 from tesseract_fl.cli.reproduce import NAMES, command
-from tesseract_fl.experiments import paper, presets
-from tesseract_fl.experiments.reproduce import EXPERIMENTS, Choice
-from tesseract_fl.reports.reproductions import FIGURES, TABLES
+from tesseract_fl.experiments import convergence, paper, presets
+from tesseract_fl.experiments.reproduce import EXPERIMENTS, Choice, name_of, planned
+from tesseract_fl.reports.journal import Run
+from tesseract_fl.reports.reproductions import FIGURES, TABLES, Played, accuracy, write
+from tesseract_fl.rules.foolsgold import FoolsGold
 from tesseract_fl.simulation.config import Config
 from tesseract_fl.types import ConfigError
 
@@ -34,7 +38,7 @@ def test_every_run_can_be_configured(name: str, scale: str) -> None:
 
 def test_the_table_of_accuracies_has_every_number_of_the_paper() -> None:
     cells = EXPERIMENTS["accuracy"].cells(Choice())
-    keys = {(cell.varied["data"], cell.varied["attack"], cell.varied["rule"]) for cell in cells}
+    keys = {(cell.varied["data"], cell.varied["attack"], name_of(cell.varied["rule"])) for cell in cells}
     assert len(keys) == len(cells) == 4 * (5 + 7 + 7)
     assert all(paper.quality(*key) is not None for key in keys)
     assert paper.quality("mnist", "full_krum", "krum") == 8.92
@@ -53,12 +57,42 @@ def test_at_scale_paper_the_settings_are_the_paper_s() -> None:
 def test_what_is_selected_is_run_and_nothing_else() -> None:
     cells = EXPERIMENTS["accuracy"].cells(Choice(data=["mnist"], attacks=["full_krum"], rules=["dnc", "krum"], seeds=3))
     assert [cell.labels for cell in cells[::3]] == [
-        {"data": "mnist", "attack": "full_krum", "rule": "dnc", "seed": "0"},
-        {"data": "mnist", "attack": "full_krum", "rule": "krum", "seed": "0"},
+        {"data": "mnist", "attack": "full_krum", "rule": "dnc", "seed": 0},
+        {"data": "mnist", "attack": "full_krum", "rule": "krum", "seed": 0},
     ]
-    with pytest.raises(ConfigError, match="has no data cifar100; it has mnist, cifar10"):
-        EXPERIMENTS["adaptive"].cells(Choice(data=["cifar100"]))
-    assert EXPERIMENTS["adaptive"].cells(Choice(data=["femnist"]), strict=False) == []
+
+
+def test_what_no_chosen_experiment_has_is_refused() -> None:
+    plans = planned(["adaptive", "weights"], Choice(data=["cifar10"]))
+    assert (len(plans["adaptive"]), plans["weights"]) == (3, [])
+    with pytest.raises(ConfigError, match=r"no data set cifar100 here; there are mnist, cifar10$"):
+        planned(["adaptive", "weights"], Choice(data=["cifar10", "cifar100"]))
+    with pytest.raises(ConfigError, match="no attack full_crumb here"):
+        planned(["adaptive", "weights"], Choice(attacks=["full_crumb"]))
+    with pytest.raises(ConfigError, match="no rule named 'krumm'"):
+        planned(["adaptive", "weights"], Choice(rules=["krumm"]))
+
+
+@pytest.mark.parametrize(
+    ("name", "rule", "why"),
+    [
+        ("intuition", "tesseract", "one camp alone"),
+        ("weights", "trimmed_mean", "gives clients none"),
+        ("weights", "bulyan", "gives clients none"),
+        ("reputation", "bucketing+median", "gives clients none"),
+    ],
+)
+def test_rules_that_an_experiment_can_t_show_are_refused_before_they_are_run(name: str, rule: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=f"{re.escape(rule)} can't be shown: .*{why}"):
+        EXPERIMENTS[name].cells(Choice(rules=["camp_mean", rule]))
+
+
+def test_the_paper_s_foolsgold_has_no_memory() -> None:
+    trials = {name: EXPERIMENTS[name].cells(Choice()) for name in ("accuracy", "weights", "shakespeare-loss")}
+    trials["asked for"] = EXPERIMENTS["accuracy"].cells(Choice(rules=["foolsgold"]))
+    for cells in trials.values():
+        rules = [cell.config.rule for cell in cells if isinstance(cell.config.rule, FoolsGold)]
+        assert {rule.memory for rule in rules} == {False}
 
 
 def test_at_30_percent_rules_know_how_many_there_are() -> None:
@@ -87,14 +121,23 @@ def run(*arguments: str) -> Any:
 
 
 def test_the_paper_s_number_stands_beside_a_run_in_its_setting_only() -> None:
-    def theirs(**changed: Any) -> float | None:
+    def theirs(read: str = "mnist", **changed: Any) -> float | None:
         run = {"data": "mnist", "model": "dnn", "clients": 100, "malicious": 20, "rounds": 500, "batch": 32, "lr": 0.01}
-        return paper.beside(Config.from_table({**run, "rule": "tesseract", "attack": "full_trim", **changed}))
+        return paper.beside(Config.from_table({**run, "rule": "tesseract", "attack": "full_trim", **changed}), read)
 
     assert theirs() == pytest.approx(0.9055)
-    assert theirs(rounds=200) is None
-    assert theirs(schedule="cifar") is None
-    assert theirs(rule="hardened") is None
+    assert theirs(seed=3, eval_every=50, checkpoint_every=5, gradients="loop") == theirs()
+    assert theirs(rule={"name": "foolsgold", "memory": False}) == pytest.approx(0.9161)
+    others: tuple[dict[str, Any], ...] = (
+        {"rounds": 200}, {"schedule": "cifar"}, {"rule": "hardened"}, {"rule": "foolsgold"}, {"model": "mlp"},
+        {"partition": "iid"}, {"partition": {"name": "label_biased", "bias": 0.8}}, {"local_steps": 2},
+        {"participation": 0.5}, {"eval_samples": 2000}, {"f": 10}, {"rule": {"name": "tesseract", "decay": 0.9}},
+        {"attack": {"name": "full_trim", "b": 3.0}}, {"attack": {"name": "sleeper+full_trim", "until": 5}},
+        {"knowledge": {"updates": "all", "defence": "nothing"}}, {"gate": {"max_norm_ratio": 3.0}},
+        {"data": {"name": "mnist", "verify": False}}, {"read": "a stand-in"},
+    )  # fmt: skip
+    for other in others:
+        assert theirs(**other) is None, other
 
 
 @pytest.mark.usefixtures("small")
@@ -141,6 +184,62 @@ def test_every_experiment_leaves_its_table_or_figure(tmp_path: Path) -> None:
     assert all(0 <= float(row["ours"]) <= 1 for row in shares)
     assert {row["camp"] for row in shares if row["attack"] == "none"} == {"benign"}
     assert "Scaled down" in (tmp_path / "out/cpu/weights.md").read_text()
+
+
+@pytest.mark.usefixtures("small")
+def test_several_seeds_and_rules_can_be_told_apart(tmp_path: Path) -> None:
+    arguments = ["--store", str(tmp_path / "store"), "--out", str(tmp_path / "out"), "--seeds", "2"]
+    shown = run("adaptive", "--data", "mnist", "--attacks", "none", *arguments).output
+    assert "Means over seeds, 95 % confidence intervals." in shown
+    points = list(csv.DictReader((tmp_path / "out/paper/adaptive.csv").read_text().splitlines()))
+    for point in points:
+        assert float(point["low"]) <= float(point["test accuracy (%)"]) <= float(point["high"])
+    shown = run("reputation", "--attacks", "full_trim", "--rules", "tesseract,krum", *arguments).output
+    assert "Of several seeds, the first." in shown
+    points = list(csv.DictReader((tmp_path / "out/paper/reputation.csv").read_text().splitlines()))
+    assert {point["panel"] for point in points} == {"tesseract, full_trim", "krum, full_trim"}
+    assert "low" not in points[0]
+
+
+def diverging(directory: Path, losses: list[float | None]) -> Run:
+    directory.mkdir()
+    (directory / "config.toml").write_text('rule = {name = "krum"}')
+    lines = [json.dumps({"round": t, "test_loss": loss, "accuracy": 0.1}) + "\n" for t, loss in enumerate(losses, 1)]
+    (directory / "metrics.jsonl").write_text("".join(lines))
+    return Run(directory)
+
+
+def test_a_run_that_diverges_is_not_told_by_its_last_finite_loss(tmp_path: Path) -> None:
+    losses: list[list[float | None]] = [[4.0, 3.0], [4.0, None], [None, None]]
+    played = [
+        Played("shakespeare", "full_krum", "krum", seed, diverging(tmp_path / str(seed), each))
+        for seed, each in enumerate(losses)
+    ]
+    (row,) = accuracy(played)
+    assert (row["ours"], row["interval"], row["paper"]) == (math.inf, None, 11.98)
+    text, _ = write("accuracy", played, tmp_path / "out", "")
+    assert "| diverged | 3 | 11.98 |  |" in text
+    write("shakespeare-loss", played[:2], tmp_path / "out", "")
+    points = list(csv.DictReader((tmp_path / "out/shakespeare-loss.csv").read_text().splitlines()))
+    assert [point["test loss (nats)"] for point in points] == ["4.0", "inf"]
+
+
+def test_convergence_is_not_in_the_store_and_takes_the_seeds_that_were_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def measure(rounds: int, seeds: int, on_round: Any) -> Any:
+        asked.append(seeds)
+        return convergence_of(20, 1)
+
+    convergence_of = convergence.measure
+    monkeypatch.setattr(convergence, "measure", measure)
+    assert "nothing is in the store" in run("convergence", "--stored", "--out", str(tmp_path)).output
+    assert (asked, list(tmp_path.iterdir())) == ([], [])
+    for seeds in ([], ["--seeds", "2"]):
+        run("convergence", *seeds, "--out", str(tmp_path))
+    assert asked == [3, 2]
 
 
 def test_nothing_in_the_store_is_not_an_error(tmp_path: Path) -> None:

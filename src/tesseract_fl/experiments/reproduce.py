@@ -6,11 +6,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from tesseract_fl.experiments import paper
 from tesseract_fl.experiments.presets import PAPER, settings_of
 from tesseract_fl.experiments.sweep import Cell
+from tesseract_fl.randomness import generator
+from tesseract_fl.rules.camp import CampMean
 from tesseract_fl.simulation.config import Config
-from tesseract_fl.types import ConfigError
+from tesseract_fl.types import ConfigError, Updates
 
 DIRECTED = ("full_krum", "full_trim")
 TARGETED = {"name": "label_flip", "source": 7, "target": 1}
@@ -32,36 +36,51 @@ Trial = tuple[str, Any, Any]  # data, attack, rule
 
 @dataclass(frozen=True)
 class Experiment:
-    """`trials`: what the paper compares. `changes`: what is set besides the data set's preset."""
+    """`trials`: what the paper compares. `changes`: what is set besides the data set's preset.
+
+    `unfit` says why a run can't be shown, where it can't.
+    """
 
     about: str
     trials: Callable[[], Iterable[Trial]]
     changes: Callable[[dict[str, Any]], dict[str, Any]] = lambda settings: {}
+    unfit: Callable[[Config], str | None] = lambda config: None
 
-    def cells(self, choice: Choice, strict: bool = True) -> list[Cell]:
-        """The runs, with data, attack, rule and seed as what varies; strict: asking for what it has not is an error."""
-        known = list(self.trials())
-        for name, asked, place in (("data", choice.data, 0), ("attack", choice.attacks, 1)):
-            unknown = set(asked) - {name_of(trial[place]) for trial in known}
-            if unknown and strict:
-                has = ", ".join(dict.fromkeys(name_of(trial[place]) for trial in known))
-                raise ConfigError(f"this experiment has no {name} {', '.join(sorted(unknown))}; it has {has}")
+    def cells(self, choice: Choice) -> list[Cell]:
+        """The runs, with data, attack, rule and seed as what varies; none where it has nothing that was asked for."""
         wanted = [
             trial
-            for trial in known
+            for trial in self.trials()
             if (not choice.data or name_of(trial[0]) in choice.data)
             and (not choice.attacks or name_of(trial[1]) in choice.attacks)
         ]
         if choice.rules:
             pairs = dict.fromkeys((data, _frozen(attack)) for data, attack, _ in wanted)
-            wanted = [(data, dict(attack), rule) for data, attack in pairs for rule in choice.rules]
-        return [self._cell(trial, seed, choice.scale) for trial in wanted for seed in range(choice.seeds)]
+            rules = [paper.RULES.get(rule, rule) for rule in choice.rules]
+            wanted = [(data, dict(attack), rule) for data, attack in pairs for rule in rules]
+        cells = [self._cell(trial, seed, choice.scale) for trial in wanted for seed in range(choice.seeds)]
+        if choice.rules:
+            for rule, config in {cell.labels["rule"]: cell.config for cell in cells}.items():
+                if why := self.unfit(config):
+                    raise ConfigError(f"{rule} can't be shown: {why}")
+        return cells
 
     def _cell(self, trial: Trial, seed: int, scale: str) -> Cell:
         data, attack, rule = trial
         settings = settings_of(data, scale) | {"checkpoint_every": 10}
         settings |= self.changes(settings) | {"attack": attack, "rule": rule, "seed": seed}
         return Cell({"data": data, "attack": attack, "rule": rule, "seed": seed}, Config.from_table(settings))
+
+
+def planned(names: Iterable[str], choice: Choice) -> dict[str, list[Cell]]:
+    """The runs of several experiments; to ask for what none of them has is an error."""
+    chosen = [EXPERIMENTS[name] for name in names]
+    trials = [trial for experiment in chosen for trial in experiment.trials()]
+    for kind, asked, place in (("data set", choice.data, 0), ("attack", choice.attacks, 1)):
+        known = list(dict.fromkeys(name_of(trial[place]) for trial in trials))
+        if unknown := sorted(set(asked) - set(known)):
+            raise ConfigError(f"no {kind} {', '.join(unknown)} here; there are {', '.join(known) or 'none'}")
+    return {name: EXPERIMENTS[name].cells(choice) for name in names}
 
 
 def name_of(component: Any) -> str:
@@ -81,12 +100,12 @@ def _accuracy() -> Iterable[Trial]:
     for data in PAPER:
         for attack, rules in paper.tables()["accuracy"].items():
             for rule in rules:
-                yield data, attack, rule
+                yield data, attack, paper.RULES.get(rule, rule)
 
 
 def _weights() -> Iterable[Trial]:
     for attack in ("none", "full_trim", "full_krum"):
-        for rule in ("foolsgold", "fltrust", "tesseract"):
+        for rule in (paper.RULES["foolsgold"], "fltrust", "tesseract"):
             yield "mnist", attack, rule
 
 
@@ -97,7 +116,7 @@ def _intuition() -> Iterable[Trial]:
 
 
 def _shakespeare_loss() -> Iterable[Trial]:
-    for rule in ("fedsgd", "bulyan", "faba", "foolsgold", "fltrust", "tesseract"):
+    for rule in ("fedsgd", "bulyan", "faba", paper.RULES["foolsgold"], "fltrust", "tesseract"):
         yield "shakespeare", "full_krum", rule
 
 
@@ -132,15 +151,35 @@ def _thirty_percent(settings: dict[str, Any]) -> dict[str, Any]:
     return {"malicious": round(0.3 * settings["clients"])}
 
 
+def _not_one_camp(config: Config) -> str | None:
+    return None if isinstance(config.rule, CampMean) else "this experiment aggregates one camp alone, by camp_mean"
+
+
+def _no_weights(config: Config) -> str | None:
+    """Asks the rule itself, with a round of two parameters."""
+    n = config.clients_per_round
+    sent = Updates(
+        matrix=generator(0, "weights").normal(size=(n, 2)), ids=tuple(map(str, range(n))), round=1, trusted=np.ones(2)
+    )
+    given = config.rule.aggregate(sent, config.rule.init(2)).weights
+    return "this experiment compares weights, and it gives clients none" if given is None else None
+
+
 EXPERIMENTS: dict[str, Experiment] = {
     "accuracy": Experiment("Test accuracy (Shakespeare: test loss) of every rule, unattacked and attacked.", _accuracy),
-    "weights": Experiment("Share of benign and of malicious clients with a weight above 1e-4.", _weights),
-    "intuition": Experiment("Flip-scores of both camps while only one of them is aggregated.", _intuition),
+    "weights": Experiment(
+        "Share of benign and of malicious clients with a weight above 1e-4.", _weights, unfit=_no_weights
+    ),
+    "intuition": Experiment(
+        "Flip-scores of both camps while only one of them is aggregated.", _intuition, unfit=_not_one_camp
+    ),
     "shakespeare-loss": Experiment("Test loss over rounds under Full-Krum on Shakespeare.", _shakespeare_loss),
     "faba-30": Experiment(
         "FABA and Tesseract at 30 % malicious clients on three more data sets.", _faba_30, _thirty_percent
     ),
-    "reputation": Experiment("Mean weight of benign and of malicious clients over rounds.", _reputation),
+    "reputation": Experiment(
+        "Mean weight of benign and of malicious clients over rounds.", _reputation, unfit=_no_weights
+    ),
     "adaptive": Experiment("Test accuracy over rounds under the adaptive white-box attacks.", _adaptive),
     "label-flip": Experiment("Test accuracy over rounds under label flipping.", _label_flip),
 }  # fmt: skip

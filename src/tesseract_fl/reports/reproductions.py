@@ -20,7 +20,7 @@ LOSSES = ("shakespeare",)  # where the paper reports the test loss instead of th
 # 97.5 % quantiles of Student's t for 1, 2, … degrees of freedom
 STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 
-Points = list[tuple[int, float]]
+FIRST_SEED = ("intuition", "reputation")  # in a mean over seeds of numbers down to 1e-20 only the largest would show
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,11 @@ class Played:
         return self.data, self.attack, self.rule
 
     @property
+    def bare_rule(self) -> str:
+        """What the paper calls its rule, whatever its parameters are."""
+        return str(self.run.config["rule"]["name"])
+
+    @property
     def shown(self) -> str:
         """
         >>> Played("femnist", "none", "krum", 0, Run(Path()), held="unipen62").shown
@@ -48,13 +53,13 @@ class Played:
 
 
 def interval(values: Sequence[float]) -> float | None:
-    """Half of the 95 % confidence interval of the mean, by Student's t; None for a single value.
+    """Half of the 95 % confidence interval of the mean, by Student's t; None for a single value, or one that diverged.
 
     >>> round(interval([1.0, 2.0, 3.0]), 2)
     2.48
     """
     freedom = len(values) - 1
-    if freedom < 1:
+    if freedom < 1 or not all(map(math.isfinite, values)):
         return None
     if freedom <= len(STUDENT):
         t = STUDENT[freedom - 1]
@@ -78,7 +83,7 @@ def by_key(played: Iterable[Played]) -> dict[tuple[str, str, str], list[Played]]
 def accuracy(played: Sequence[Played]) -> list[dict[str, Any]]:
     rows = []
     for (data, attack, rule), seeds in by_key(played).items():
-        theirs = paper.quality(data, attack, rule)
+        theirs = paper.quality(data, attack, seeds[0].bare_rule)
         rows.append({"data": seeds[0].shown, "attack": attack, "rule": rule} | _beside(_final(seeds), theirs))
     return rows
 
@@ -88,7 +93,7 @@ def weights(played: Sequence[Played]) -> list[dict[str, Any]]:
     for (_, attack, rule), seeds in by_key(played).items():
         for camp in ("benign",) if attack == "none" else ("benign", "malicious"):
             ours = [_share_above(each.run, camp) for each in seeds]
-            theirs = paper.share_above(rule, camp, attack)
+            theirs = paper.share_above(seeds[0].bare_rule, camp, attack)
             rows.append({"rule": rule, "camp": camp, "attack": attack} | _beside(ours, theirs))
     return rows
 
@@ -102,9 +107,8 @@ def faba_30(played: Sequence[Played]) -> list[dict[str, Any]]:
 
 def _final(seeds: Sequence[Played]) -> list[float]:
     """The last evaluation of each seed: accuracy in per cent, or the loss."""
-    return [_curve(each.run, "test_loss")[-1][1] for each in seeds] if seeds[0].data in LOSSES else [
-        100 * _curve(each.run, "accuracy")[-1][1] for each in seeds
-    ]  # fmt: skip
+    key, scale = ("test_loss", 1) if seeds[0].data in LOSSES else ("accuracy", 100)
+    return [scale * _curve(each.run, key)[-1].value for each in seeds]
 
 
 def _beside(ours: Sequence[float], theirs: float | None) -> dict[str, Any]:
@@ -128,7 +132,7 @@ def _share_above(run: Run, camp: str, threshold: float = 1e-4) -> float:
 
 
 def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A table for people: the mean with its interval in one column, no column without a number."""
+    """A table for people: the mean with its interval in one column, no column without a number, infinity in words."""
     heads = [key for key in rows[0] if key != "interval" and any(row[key] is not None for row in rows)]
 
     def cell(row: Mapping[str, Any], key: str) -> str:
@@ -137,6 +141,8 @@ def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
             return ""
         if not isinstance(value, float):
             return str(value)
+        if math.isinf(value):
+            return "diverged" if key == "ours" else ""
         spread = f" ± {row['interval']:.2f}" if key == "ours" and row["interval"] is not None else ""
         return f"{value:+.2f}" if key == "difference" else f"{value:.2f}{spread}"
 
@@ -160,13 +166,14 @@ def label_flip(played: Sequence[Played]) -> list[plots.Panel]:
 
 
 def reputation(played: Sequence[Played]) -> list[plots.Panel]:
-    """Mean weight per camp, of the first seed: in a mean over seeds of numbers down to 1e-20 only the largest shows."""
     panels = []
-    for (_, attack, _), (first, *_) in by_key(played).items():
+    several = len({each.rule for each in played}) > 1
+    for (_, attack, rule), (first, *_) in by_key(played).items():
         c = int(first.run.config["malicious"])
         held = first.run.weights()
         curves = {"benign": _camp_mean(held[:, c:]), "malicious": _camp_mean(held[:, :c])}
-        panels.append(plots.Panel(attack, "mean weight of a client", curves, log=True))
+        title = f"{rule}, {attack}" if several else attack
+        panels.append(plots.Panel(title, "mean weight of a client", curves, log=True))
     return panels
 
 
@@ -186,30 +193,38 @@ def intuition(played: Sequence[Played]) -> list[plots.Panel]:
 
 
 def _accuracy_panels(played: Sequence[Played], label: Callable[[Played], str]) -> list[plots.Panel]:
-    panels: dict[str, dict[str, Points]] = {}
+    panels: dict[str, dict[str, list[plots.Point]]] = {}
     for seeds in by_key(played).values():
-        curve = [(t, 100 * value) for t, value in _mean_curve(seeds, "accuracy")]
-        panels.setdefault(seeds[0].shown, {})[label(seeds[0])] = curve
+        panels.setdefault(seeds[0].shown, {})[label(seeds[0])] = _mean_curve(seeds, "accuracy", 100)
     return [plots.Panel(data, "test accuracy (%)", curves) for data, curves in panels.items()]
 
 
-def _curve(run: Run, key: str) -> Points:
-    return [(record["round"], record[key]) for record in run.records if record.get(key) is not None]
+def _curve(run: Run, key: str) -> list[plots.Point]:
+    """What evaluations found; a loss that is not a number any more is infinite."""
+    return [
+        plots.Point(record["round"], math.inf if record[key] is None else record[key])
+        for record in run.records
+        if key in record
+    ]
 
 
-def _mean_curve(seeds: Sequence[Played], key: str) -> Points:
-    """The mean over seeds, at the rounds that all of them have."""
-    curves = [dict(_curve(each.run, key)) for each in seeds]
+def _mean_curve(seeds: Sequence[Played], key: str, scale: float = 1) -> list[plots.Point]:
+    """The mean over seeds and its interval, at the rounds that all of them have."""
+    curves = [{point.round: scale * point.value for point in _curve(each.run, key)} for each in seeds]
     shared = sorted(set.intersection(*(set(curve) for curve in curves)))
-    return [(t, mean(curve[t] for curve in curves)) for t in shared]
+    found = []
+    for t in shared:
+        values = [curve[t] for curve in curves]
+        found.append(plots.Point(t, mean(values), interval(values)))
+    return found
 
 
-def _camp_mean(table: Float64s) -> Points:
+def _camp_mean(table: Float64s) -> list[plots.Point]:
     """The mean over the clients of a camp that took part, round by round."""
     seen = ~np.isnan(table)
     rounds = np.flatnonzero(seen.any(axis=1))
     means = np.nansum(table[rounds], axis=1) / seen[rounds].sum(axis=1)
-    return [(int(t) + 1, float(value)) for t, value in zip(rounds, means, strict=True)]
+    return [plots.Point(int(t) + 1, float(value)) for t, value in zip(rounds, means, strict=True)]
 
 
 TABLES: dict[str, Callable[[Sequence[Played]], list[dict[str, Any]]]] = {
@@ -240,12 +255,24 @@ def write(name: str, played: Sequence[Played], out: Path, head: str) -> tuple[st
         return text, [out / f"{name}.csv", out / f"{name}.md"]
     panels = FIGURES[name](played)
     points = [
-        {"panel": panel.title, "curve": curve, "round": t, panel.unit: value}
+        {"panel": panel.title, "curve": curve, "round": point.round, panel.unit: point.value} | _band(point)
         for panel in panels
         for curve, line in panel.curves.items()
-        for t, value in line
+        for point in line
     ]
     tables.write_csv(points, out / f"{name}.csv")
     files = [out / f"{name}.png", out / f"{name}.svg"]
-    plots.panels(panels, files, note=head)
-    return head + "\n", [*files, out / f"{name}.csv"]
+    note = f"{head} {_seeds(name, played)}".strip()
+    plots.panels(panels, files, note=note)
+    return note + "\n", [*files, out / f"{name}.csv"]
+
+
+def _band(point: plots.Point) -> dict[str, float]:
+    return {} if point.half is None else {"low": point.value - point.half, "high": point.value + point.half}
+
+
+def _seeds(name: str, played: Sequence[Played]) -> str:
+    """What a curve is, where there are several seeds."""
+    if len({each.seed for each in played}) == 1:
+        return ""
+    return "Of several seeds, the first." if name in FIRST_SEED else "Means over seeds, 95 % confidence intervals."
