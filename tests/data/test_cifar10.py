@@ -60,8 +60,9 @@ def test_augmentation_is_an_option(tmp_path: Path) -> None:
 
 def test_download_is_verified_and_kept(served: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (served / "cifar-10-binary.tar.gz").write_bytes(archive(batches()))
-    with pytest.raises(DataError, match="checksum differs; nothing was kept"):
-        Cifar10().read(tmp_path)
+    for verify in (True, False):  # a file of your own does not come from their server
+        with pytest.raises(DataError, match="checksum differs; nothing was kept"):
+            Cifar10(verify=verify).read(tmp_path)
     assert not list(tmp_path.iterdir())
     monkeypatch.setattr(Cifar10, "sha256", {file: sha256(batch).hexdigest() for file, batch in batches().items()})
     first = Cifar10().read(tmp_path)
@@ -96,6 +97,10 @@ def test_other_data_under_the_same_names_is_refused(tmp_path: Path) -> None:
         (tmp_path / file).write_bytes(content)
     with pytest.raises(DataError, match=r"not the published cifar10.*data.verify=false"):
         Cifar10().read(tmp_path)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/cifar-10-binary.tar.gz").write_bytes(archive(batches()))
+    with pytest.raises(DataError, match=r"in .*binary.tar.gz is not the published cifar10.*data.verify=false"):
+        Cifar10().read(tmp_path / "other")
 
 
 def test_damaged_files() -> None:

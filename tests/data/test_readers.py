@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import socketserver
+import threading
 from hashlib import sha256
 from pathlib import Path
 
@@ -110,6 +112,24 @@ def test_download_of_something_else_is_refused(mirror: Path, tmp_path: Path) -> 
 def test_no_files_and_no_network_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TESSERACT_FL_MIRROR", "http://127.0.0.1:9/")
     with pytest.raises(DataError, match=r"Put train-images-idx3-ubyte.gz and its three companions into .*--data-dir"):
+        Mnist().read(tmp_path)
+
+
+@pytest.mark.parametrize("answer", [b"nonsense\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nshort"])
+def test_a_server_that_makes_no_sense(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: bytes) -> None:
+    class Answer(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(4096)
+            self.request.sendall(answer)
+
+    with socketserver.TCPServer(("127.0.0.1", 0), Answer) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("TESSERACT_FL_MIRROR", f"http://127.0.0.1:{server.server_address[1]}")
+        with pytest.raises(DataError, match="could not be fetched"):
+            Mnist().read(tmp_path)
+        server.shutdown()
+    monkeypatch.setenv("TESSERACT_FL_MIRROR", "my mirror")
+    with pytest.raises(DataError, match="could not be fetched"):
         Mnist().read(tmp_path)
 
 

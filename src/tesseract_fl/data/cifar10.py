@@ -68,7 +68,10 @@ class Cifar10(Reader):
             return {file: self._stored(path, file, folders) for file, path in found.items()}
         archive = files.find(folders, _ARCHIVE)
         if archive is not None:
-            return self._unpacked(archive.read_bytes(), str(archive))
+            contents = self._unpacked(archive.read_bytes(), str(archive))
+            for file, content in contents.items():
+                self._check(archive / file, content)
+            return contents
         if files.find(folders, "data_batch_1") or files.find(places_of_pickles(root), "data_batch_1"):
             raise DataError(
                 f"the CIFAR-10 in {root} is the Python version, pickles, which are never read; "
@@ -77,6 +80,9 @@ class Cifar10(Reader):
         wanted = f"{_ARCHIVE}, or the six .bin files that are in it,"
         contents = self._unpacked(files.download(self.url, name="cifar10", root=root, wanted=wanted), self.url)
         for file, content in contents.items():
+            if not files.is_published(content, self.sha256[file]):
+                raise files.not_published(file, "cifar10")
+        for file, content in contents.items():
             files.keep(root, f"cifar10/{_FOLDER}", file, content)
         return contents
 
@@ -84,9 +90,12 @@ class Cifar10(Reader):
         if path is None:
             raise DataError(f"{file} is missing in {folders[0]}, its companions are there: put all six next to them")
         content = files.content_of(path)
-        if self.verify:
-            files.check_published(path, content, self.sha256[file], "cifar10")
+        self._check(path.with_name(file), content)
         return content
+
+    def _check(self, path: Path, content: bytes) -> None:
+        if self.verify:
+            files.check_published(path, content, self.sha256[path.name], "cifar10")
 
     def _unpacked(self, packed: bytes, origin: str) -> dict[str, bytes]:
         contents = {}
@@ -96,10 +105,7 @@ class Cifar10(Reader):
                     member = archive.extractfile(f"{_FOLDER}/{file}")
                     contents[file] = member.read() if member else b""
         except (tarfile.TarError, KeyError, OSError, EOFError, zlib.error) as error:
-            raise DataError(f"{origin} is damaged or is not {_ARCHIVE}: {error}; nothing was kept") from error
-        for file, content in contents.items():
-            if self.verify and not files.is_published(content, self.sha256[file]):
-                raise files.not_published(file, "cifar10")
+            raise DataError(f"{origin} is damaged or is not {_ARCHIVE}: {error}") from error
         return contents
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import http.client
 import os
-import urllib.error
 import urllib.request
 import zlib
 from collections.abc import Iterable
@@ -56,7 +56,7 @@ def download(url: str, *, name: str, root: Path, wanted: str) -> bytes:
     try:
         with urllib.request.urlopen(url, timeout=60) as answer:  # noqa: S310  (a fixed or user-set mirror)
             content: bytes = answer.read()
-    except (urllib.error.URLError, OSError) as error:
+    except (OSError, http.client.HTTPException, ValueError) as error:
         raise DataError(
             f"{name} is not in {root} and {url} could not be fetched ({error}). Put {wanted} into "
             f"{root / name}, or name another folder with --data-dir"

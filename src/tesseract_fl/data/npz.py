@@ -46,13 +46,13 @@ class Femnist(Reader):
                 f"{images.dtype} {images.shape}, {labels.shape} and {writers.shape}"
             )
         name = re.sub(r"_\d+x\d+$", "", path.stem)
-        test = held_out(writers.astype(np.int64), 10, name)
+        writer = np.unique(writers, return_inverse=True)[1].astype(np.int64)
+        test = held_out(writer, 10, name)
         train_x, test_x = standardise(pixels(images[~test]), pixels(images[test]))
         y = labels.astype(np.int64)
-        groups = np.unique(writers[~test], return_inverse=True)[1].astype(np.int64)
         return Dataset(
             name=name, train_x=train_x, train_y=y[~test], test_x=test_x, test_y=y[test],
-            classes=int(y.max()) + 1, groups=groups,
+            classes=int(y.max()) + 1, groups=writer[~test],
         )  # fmt: skip
 
     def _path(self, root: Path) -> Path:
@@ -99,7 +99,7 @@ class ChMnistTexture(Reader):
             raise DataError(f"{path}: X must be finite, n × features, with a label y each, got {x.shape} and {y.shape}")
         name = "ch_mnist_texture" if self.file == type(self).file else path.stem
         test = held_out(y, 5, name)
-        varies = x[~test].std(axis=0) > 0  # a feature that is the same everywhere says nothing
+        varies = np.ptp(x[~test], axis=0) > 0  # a feature that is the same everywhere says nothing
         train_x, test_x = standardise(x[~test][:, varies], x[test][:, varies], axis=0)
         return Dataset(
             name=name, train_x=train_x, train_y=y[~test], test_x=test_x, test_y=y[test],
