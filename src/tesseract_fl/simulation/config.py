@@ -238,9 +238,7 @@ def merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
             continue
         if isinstance(value, Mapping) and isinstance(below, str):
             below = {"name": below}
-        together = isinstance(value, Mapping) and isinstance(below, Mapping)
-        if together and value.get("name", below.get("name")) == below.get("name"):
-            result[key] = merged(below, value)
-        else:
-            result[key] = value
+        if isinstance(value, Mapping) and isinstance(below, Mapping) and value.get("name") in (None, below.get("name")):
+            value = merged(below, value)
+        result[key] = value
     return result
