@@ -107,15 +107,26 @@ def test_results_do_not_depend_on_the_number_of_threads() -> None:
     U = np.random.default_rng(2).normal(size=(9, 30_000)).astype(np.float32)
     s = np.sign(U[0]).astype(np.int8)
     w = np.full(9, 1 / 9)
-    many = kernels.flip_scores(U, s), kernels.weighted_sum(w, U)
-    before = numba.get_num_threads()
+
+    def computed() -> list[Any]:
+        columns = kernels.column_statistics(U)
+        return [
+            kernels.flip_scores(U, s),
+            kernels.weighted_sum(w, U),
+            kernels.gram(U),
+            kernels.trimmed_mean(U, 2),
+            columns.mean,
+            columns.std,
+        ]
+
+    many, before = computed(), numba.get_num_threads()
     numba.set_num_threads(1)
     try:
-        one = kernels.flip_scores(U, s), kernels.weighted_sum(w, U)
+        one = computed()
     finally:
         numba.set_num_threads(before)
-    np.testing.assert_array_equal(many[0], one[0])
-    np.testing.assert_array_equal(many[1], one[1])
+    for with_many, with_one in zip(many, one, strict=True):
+        np.testing.assert_array_equal(with_many, with_one)
 
 
 @settings(max_examples=60)

@@ -3,8 +3,8 @@
 A matrix is a numpy array or a torch tensor. On the CPU both go through the kernels below; tensors on other
 devices go through torch. What is of size d comes back as it came, in kind; what is of size n is numpy.
 
-Every kernel is parallel over rows or over columns and never splits a sum over threads, so results do not
-depend on the number of threads.
+Every kernel but `mix`, which is BLAS's, is parallel over rows or over columns and never splits a sum over threads, so
+results do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -281,7 +281,7 @@ def _host_gram(U: Matrix, centre: str | None) -> Float64s:
     n, d = array.shape
     z = np.zeros(d) if centre is None else np.zeros(0) if centre == "mean" else host(median(U)).astype(np.float64)
     size = -(-n // 4) * 4
-    parts = np.zeros((min(_PARTS, max(1, d // size)), size, size), np.float64)
+    parts = np.zeros((min(_PARTS, max(1, d // (8 * size))), size, size), np.float64)  # a quarter of U, or one n × n
     _gram(array, z, parts)
     lower = np.tril(parts.sum(axis=0)[:n, :n])
     full: Float64s = lower + np.tril(lower, -1).T

@@ -159,6 +159,8 @@ def test_arrival_order_does_not_matter_even_with_ties(rule: Rule[Any]) -> None:
     mixed = dataclasses.replace(sent, matrix=matrix[order], ids=tuple(sent.ids[i] for i in order))
     straight, shuffled = (rule.aggregate(u, rule.init(D)) for u in (sent, mixed))
     np.testing.assert_allclose(straight.update, shuffled.update, rtol=1e-5, atol=1e-6)
+    if straight.weights is not None and shuffled.weights is not None:
+        np.testing.assert_allclose(straight.weights[order], shuffled.weights, rtol=1e-5, atol=1e-6)
 
 
 @over(promising("unanimity"))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tesseract_fl import registry
@@ -36,6 +36,7 @@ def test_every_sample_has_one_owner_and_nobody_is_empty(
     partition: Partition, seed: int, n: int, classes: int, more: int
 ) -> None:
     labels = np.random.default_rng(seed).integers(0, classes, n + more)
+    assume(not isinstance(partition, LoneClass) or np.count_nonzero(labels != partition.label) >= n)
     parts = partition.split(labels, n, classes, np.random.default_rng(seed))
     assert len(parts) == n
     assert all(len(part) > 0 for part in parts)
@@ -145,5 +146,11 @@ def test_one_client_alone_has_the_lone_class() -> None:
     labels = np.arange(1000) % 10
     parts = LoneClass(label=3).split(labels, 20, 10, np.random.default_rng(0))
     assert sum((labels[part] == 3).any() for part in parts) == 1
+    for few, n, bias in ((labels, 20, 1.0), (labels[:120], 40, 0.5)):  # somebody would be left without any
+        scarce = LoneClass(label=3, bias=bias).split(few, n, 10, np.random.default_rng(0))
+        assert sum((few[part] == 3).any() for part in scarce) == 1
+        assert min(map(len, scarce)) > 0
+    with pytest.raises(ConfigError, match="too few"):
+        LoneClass(label=3).split(np.array([3, 3, 3, 1]), 4, 10, np.random.default_rng(0))
     with pytest.raises(ConfigError, match="lone_class"):
         LoneClass(label=10).split(labels, 20, 10, np.random.default_rng(0))

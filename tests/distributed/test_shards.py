@@ -166,14 +166,39 @@ def test_the_gate_stands_in_front_of_the_shards() -> None:
 
 
 def test_a_global_update_that_is_not_finite_moves_no_state() -> None:
-    rule, shards = RULES["fedsgd"], LocalShards(D, PARTS)
-    state = init(rule, shards)
-    ok = play_sharded(rule, shards, 1, state)
+    rule, shards = RULES["tesseract"], LocalShards(D, PARTS)
+    state = play_sharded(rule, shards, 1, init(rule, shards)).state
+    before = gather(state, shards)
+    play_sharded(rule, shards, 2, state)
     shards.shards[1]._rows[3, 3] = np.nan
     with pytest.raises(PreconditionError, match="NaN"):
-        aggregate(rule, shards, replace(in_one_process(1, None).cohort), state)
-    assert gather(state, shards) is not None
-    assert ok.state.version != state.version
+        aggregate(rule, shards, in_one_process(2, None).cohort, state)
+    after = gather(state, shards)
+    np.testing.assert_array_equal(after.direction, before.direction)
+    assert after.reputation == before.reputation
+    assert before.reputation
+
+
+def test_what_float32_can_t_hold_is_turned_away() -> None:
+    intake = Intake(LocalShards(D, PARTS), round=1, capacity=3)
+    assert intake.add("good", np.ones(D)) is None
+    refused = intake.add("huge", np.full(D, 1e39))
+    assert refused is not None
+    assert refused.code == "not_finite"
+    assert intake.cohort().ids == ("good",)
+
+
+def test_the_first_valid_update_counts() -> None:
+    intake = Intake(LocalShards(D, PARTS), round=1, capacity=3, gate=Gate(max_samples=10))
+    answers = [intake.add("a", np.ones(D, np.float32), samples) for samples in (100, 5, 6)]
+    assert [answer and answer.code for answer in answers] == ["bad_samples", None, "duplicate_id"]
+    assert intake.cohort().ids == ("a",)
+
+
+def test_what_is_left_of_a_scattered_state_is_small() -> None:
+    shards = LocalShards(D, PARTS)
+    whole = RULES["tesseract"].init(D)
+    assert scatter(whole, shards).small.direction.base is None
 
 
 def test_what_is_asked_wrongly_is_said() -> None:

@@ -21,7 +21,7 @@ from tesseract_fl.simulation.config import Config
 from tesseract_fl.simulation.engine import Simulation
 from tesseract_fl.simulation.gradients import Clients, channels_last
 from tesseract_fl.simulation.run import run
-from tesseract_fl.types import CheckpointError, ConfigError
+from tesseract_fl.types import Aggregate, CheckpointError, ConfigError, RoundSkipped
 from tests.conformance.contract import PROMISES
 
 SMALL: dict[str, Any] = {
@@ -92,6 +92,8 @@ def test_channels_last_changes_the_order_in_memory_only(channels: int) -> None:
     moved = channels_last(x)
     assert torch.equal(moved, x)
     assert moved.stride()[1] == 1
+    transposed = x.transpose(2, 3)
+    assert torch.equal(channels_last(transposed), transposed)
     model = FlatModel.create(Dnn(), (channels, 28, 28), 10, seed=1)
     torch.testing.assert_close(model.module(moved), model.module(x), rtol=1e-4, atol=1e-5)
 
@@ -203,11 +205,16 @@ def test_a_skipped_round_says_who_was_turned_away_and_they_lose_by_it(
 
 
 def test_a_model_that_would_become_infinite_is_kept(cancer: Dataset) -> None:
-    simulation = Simulation(config(rule="fedsgd", attack="none"), cancer)
-    simulation.model.vector[:] = np.finfo(np.float32).max / 2
-    for _ in range(3):
-        simulation.step()
-    assert np.isfinite(simulation.model.vector).all()
+    simulation = Simulation(config(attack="none"), cancer)
+    simulation.step()
+    largest = np.finfo(np.float32).max
+    simulation.model.vector[:] = largest
+    before = simulation.state
+    out = Aggregate(update=np.full_like(simulation.model.vector, largest), weights=None, state=None, report={})
+    with pytest.raises(RoundSkipped, match="infinite"), np.errstate(over="ignore"):
+        simulation._apply(out)
+    assert simulation.state is before
+    np.testing.assert_array_equal(simulation.model.vector, largest)
 
 
 def test_tesseract_recovers_what_the_mean_loses() -> None:
@@ -311,7 +318,15 @@ def test_a_run_that_stopped_and_goes_on_ends_like_one_that_did_not(cancer: Datas
 
 def test_a_run_can_be_made_longer_but_not_otherwise_changed(cancer: Dataset, tmp_path: Path) -> None:
     run(config(rounds=4), cancer, tmp_path / "run")
-    run(config(rounds=10), cancer, tmp_path / "run", resume=True)
+    summary = tmp_path / "run/summary.json"
+    ended = []
+
+    def start(title: str, total: int, done: int) -> Any:
+        return lambda record, seconds: ended.append(summary.exists())
+
+    run(config(rounds=10), cancer, tmp_path / "run", resume=True, on_start=start)
+    assert ended == [False] * 6, "while rounds remain there is no summary"
+    assert json.loads(summary.read_text())["rounds"] == 10
     with pytest.raises(CheckpointError, match="another lr"):
         run(config(lr=0.2), cancer, tmp_path / "run", resume=True)
     with pytest.raises(ConfigError, match=r"is not empty.*--resume"):

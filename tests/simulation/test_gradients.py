@@ -341,9 +341,18 @@ def test_the_way_is_chosen_by_what_is_fastest() -> None:
     assert ways("batch norm") == ("vmap", "loop")
 
 
-def test_a_model_that_draws_random_numbers_goes_through_the_loop() -> None:
-    model = FlatModel(nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5), nn.Linear(3, 2)))
-    assert Clients(model)._choose(draw((3,), [4], classes=2)[0][0]) == ("loop",)
+@pytest.mark.parametrize("layer", [nn.Dropout(0.5), nn.RReLU(), nn.GRU(3, 3, num_layers=2, dropout=0.1)])
+def test_a_model_that_draws_random_numbers_is_an_error(layer: nn.Module) -> None:
+    with pytest.raises(ConfigError, match="draws random numbers"):
+        Clients(FlatModel(nn.Sequential(nn.Linear(3, 3), layer)))
+    Clients(FlatModel(nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.0))))
+
+
+def test_a_frozen_parameter_is_an_error() -> None:
+    module = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
+    module[0].bias.requires_grad_(False)
+    with pytest.raises(ConfigError, match="bias is frozen"):
+        FlatModel(module)
 
 
 def test_samples_may_have_several_positions() -> None:

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, final
 
 import numpy as np
 
-from tesseract_fl.types import ConfigError, Ints
+from tesseract_fl.types import Bools, ConfigError, Ints
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ class Partition(ABC):
             raise ConfigError(f"{len(labels)} samples can't be dealt out to {n} clients")
         owner = self._owners(self._seen(labels, groups), n, classes, rng)  # one client per sample
         owner = rng.permutation(n)[owner]  # so that a client's number says nothing about its classes
-        _leave_nobody_empty(owner, n)
+        _leave_nobody_empty(owner, n, self._may_move(labels))
         order = rng.permutation(len(labels))
         order = order[np.argsort(owner[order], kind="stable")]
         return np.split(order, np.cumsum(np.bincount(owner, minlength=n))[:-1])
@@ -47,6 +47,10 @@ class Partition(ABC):
 
     @abstractmethod
     def _owners(self, labels: Ints, n: int, classes: int, rng: np.random.Generator) -> Ints: ...
+
+    def _may_move(self, labels: Ints) -> Bools:
+        """Which samples may go to a client that was left without any."""
+        return np.ones(len(labels), np.bool_)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,8 +100,11 @@ class Dirichlet(Partition):
 
     def _owners(self, labels: Ints, n: int, classes: int, rng: np.random.Generator) -> Ints:
         shares = rng.dirichlet(np.full(n, self.alpha), size=classes)  # classes × n
-        below = shares.cumsum(axis=1)[labels] < rng.random((len(labels), 1))
-        owner: Ints = below.sum(axis=1).clip(max=n - 1)
+        below, drawn = shares.cumsum(axis=1), rng.random(len(labels))
+        owner = np.empty(len(labels), np.int64)
+        for label in range(classes):
+            own = labels == label
+            owner[own] = np.searchsorted(below[label], drawn[own]).clip(max=n - 1)
         return owner
 
 
@@ -114,6 +121,10 @@ class LoneClass(LabelBiased):
         if not 0 <= self.label < classes:
             raise ConfigError(f"lone_class: label must be between 0 and {classes - 1}, got {self.label}")
         return np.where(labels == self.label, n - 1, super()._owners(labels, n, classes, rng))
+
+    def _may_move(self, labels: Ints) -> Bools:
+        others: Bools = labels != self.label
+        return others
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,11 +176,13 @@ class Consecutive(Partition):
         return np.arange(len(labels)) * n // len(labels)
 
 
-def _leave_nobody_empty(owner: Ints, n: int) -> None:
-    """A client without data takes one sample from whoever has most."""
-    counts = np.bincount(owner, minlength=n)
-    for client in np.flatnonzero(counts == 0):
-        richest = int(counts.argmax())
-        owner[np.flatnonzero(owner == richest)[0]] = client
-        counts[richest] -= 1
-        counts[client] += 1
+def _leave_nobody_empty(owner: Ints, n: int, may_move: Bools) -> None:
+    """A client without data takes one sample from whoever has most that may move."""
+    spare = np.bincount(owner[may_move], minlength=n)
+    for client in np.flatnonzero(np.bincount(owner, minlength=n) == 0):
+        richest = int(spare.argmax())
+        if spare[richest] < 2:
+            raise ConfigError(f"{len(owner)} samples are too few to leave none of {n} clients without any")
+        owner[np.flatnonzero((owner == richest) & may_move)[0]] = client
+        spare[richest] -= 1
+        spare[client] += 1

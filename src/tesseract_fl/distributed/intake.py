@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,16 +18,21 @@ class Intake:
 
     def __init__(self, shards: Shards, *, round: int, capacity: int, gate: Gate | None = None) -> None:
         self._shards, self._round, self._gate = shards, round, gate or Gate()
+        self._alone = replace(
+            self._gate, quorum=1, max_norm_ratio=None, max_sample_ratio=None
+        )  # what a row says itself
         self._sent: dict[ClientId, tuple[float, Any]] = {}  # norm and claimed sample count, in order of arrival
         self._rejected: list[Rejection] = []
         ask(shards, "open", round, capacity)
 
     def add(self, client: ClientId, row: Floats, samples: Any = None) -> Rejection | None:
-        """Send a client's flat update to the shards; why not, if its values or its claims are turned away."""
+        """Send a client's flat update to the shards, as float32; why not, if its values or claims are turned away."""
         if row.shape != (self._shards.d,):
             raise ConfigError(f"an update must have shape ({self._shards.d},), got {row.shape}")
+        with np.errstate(over="ignore"):  # what float32 can't hold is infinite, and turned away
+            row = row.astype(np.float32, copy=False)
         try:
-            Gate().screen(row[None], [client], round=self._round, samples=[samples])
+            self._alone.screen(row[None], [client], round=self._round, samples=[samples])
         except QuorumError as nobody:
             self._rejected += nobody.rejected
             return nobody.rejected[0]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from tesseract_fl.layout import Layout
 from tesseract_fl.models.small import Model
-from tesseract_fl.types import Float64s, Floats
+from tesseract_fl.types import ConfigError, Float64s, Floats
 
 
 class FlatModel:
@@ -23,6 +23,9 @@ class FlatModel:
     def __init__(self, module: nn.Module) -> None:
         self.module = module
         named = dict(module.named_parameters())
+        frozen = [name for name, parameter in named.items() if not parameter.requires_grad]
+        if frozen:
+            raise ConfigError(f"the model's parameter {frozen[0]} is frozen; all that is in a model is trained")
         self.parameters: list[Tensor] = list(named.values())
         self.layout = Layout.of({name: parameter.detach().numpy() for name, parameter in named.items()})
         self.vector: Floats = self.layout.flatten({name: p.detach().numpy() for name, p in named.items()})

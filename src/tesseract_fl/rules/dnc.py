@@ -74,8 +74,9 @@ class DnC(WeightingRule[DnCState]):
         kept = np.ones(cohort.n, np.bool_)
         dropped = self._dropped(cohort.n)
         for gram in statistic:
-            # the top eigenvector of the Gram matrix about the mean holds the projections on v, up to scale
+            # the top eigenvector of the Gram matrix about the mean holds the projections on v, up to scale; times the
+            # matrix, those of equal rows are equal in every digit
             about_mean = gram - gram.mean(axis=0) - gram.mean(axis=1)[:, None] + gram.mean()
-            projections = np.linalg.eigh(about_mean).eigenvectors[:, -1]
+            projections = (about_mean * np.linalg.eigh(about_mean).eigenvectors[:, -1]).sum(axis=1)
             kept[rank(projections**2, cohort)[cohort.n - dropped :]] = False
         return kept / kept.sum(), state, {"kept": kept.tolist()}

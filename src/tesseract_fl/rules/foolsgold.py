@@ -63,7 +63,8 @@ class FoolsGold(WeightingRule[FoolsGoldState]):
     def finish(self, state: FoolsGoldState, updates: Updates, update: Matrix) -> FoolsGoldState:
         if not self.memory:
             return state
-        rows = dict(zip(updates.ids, kernels.host(self._accumulated(updates, state)), strict=True))
+        sums = kernels.host(self._accumulated(updates, state))
+        rows = {client: row.copy() for client, row in zip(updates.ids, sums, strict=True)}  # a view would keep them all
         return replace(state, history={**state.history, **rows})
 
     def _accumulated(self, updates: Updates, state: FoolsGoldState) -> Matrix:

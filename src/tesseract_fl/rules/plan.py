@@ -29,7 +29,10 @@ class State:
     """
 
     def columns(self, block: slice) -> Self:
-        return dataclasses.replace(self, **_each_array(lambda array: array[..., block], self))
+        def cut(array: Any) -> Any:  # a view of nothing would keep everything
+            return array[..., block].copy() if block == NOTHING else array[..., block]
+
+        return dataclasses.replace(self, **_each_array(cut, self))
 
     @property
     def widths(self) -> set[int]:

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from numba import njit
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from tesseract_fl.models.vector import FlatModel
@@ -48,6 +48,7 @@ class Clients:
         self, model: FlatModel, threads: int | None = None, strategy: str = "auto", optimiser: str = "sgd"
     ) -> None:
         count = threads or torch.get_num_threads()
+        _check_not_random(model.module)
         self.model = model
         self.strategy = strategy
         self.optimiser = optimiser
@@ -179,13 +180,25 @@ class Player:
         return self.stacked.predict(x).clone()
 
 
+def _check_not_random(module: nn.Module) -> None:
+    for name, part in module.named_modules():
+        random = isinstance(part, nn.RReLU) or (isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0)
+        if random or (isinstance(part, nn.RNNBase) and part.dropout > 0):
+            raise ConfigError(
+                f"the model's layer {name or type(part).__name__} draws random numbers, so no run could be repeated "
+                "or resumed; leave it out, or set its dropout to 0"
+            )
+
+
 def channels_last(x: Tensor) -> Tensor:
     """Images with their channels as the innermost axis in memory: convolution and pooling are faster that way."""
     if x.ndim != 4:
         return x
     _, c, h, w = x.shape
+    if c > 1:
+        return x.contiguous(memory_format=torch.channels_last)
     # one channel is already in that order, but torch believes it only of these strides
-    return x.as_strided(x.shape, (h * w, 1, w, 1)) if c == 1 else x.contiguous(memory_format=torch.channels_last)
+    return x.contiguous().as_strided(x.shape, (h * w, 1, w, 1))
 
 
 def local_update(model: FlatModel, batches: Batches, lr: float, out: Floats) -> float:
