@@ -156,6 +156,20 @@ def test_what_clients_write_is_shown_as_text(browser: Any, report: str) -> None:
     assert complaints(browser) == []
 
 
+def test_a_band_is_spoken_of_where_a_rule_judges_by_it(browser: Any, tmp_path: Path) -> None:
+    rules = ("Tesseract(f=0.2)", "Hardened(f=0.2)")
+    for rule in rules:
+        written_ledger(tmp_path / rule, rule=rule)
+    write_report([tmp_path / rule for rule in rules], tmp_path / "report.html", "tesseract-fl report")
+    browser.get((tmp_path / "report.html").as_uri())
+    traces = "return document.getElementById('scores').data.map((one) => one.name).includes('rewarded band')"
+    for run, judges_by_it in enumerate((True, False)):
+        browser.execute_script("state.run = arguments[0]; showRun()", run)
+        assert drawn(browser, "scores") > 0
+        caption = browser.find_element("css selector", "#scores-card p").text
+        assert ("grey band" in caption, browser.execute_script(traces)) == (judges_by_it, judges_by_it)
+
+
 def test_pictures_can_be_saved(browser: Any, report: str) -> None:
     browser.get(report)
     drawn(browser, "accuracy")

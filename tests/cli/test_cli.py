@@ -98,9 +98,14 @@ def test_mistakes_have_an_exit_code_and_an_answer(
     assert "Traceback" not in done.stderr
 
 
-def test_errors_are_json_when_asked_for(tmp_path: Path) -> None:
-    done = tesseract("run", "--rule", "tesserakt", "--json", cwd=tmp_path, check=False)
-    assert "did you mean" in json.loads(done.stderr)["error"]
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [(["--rule", "tesserakt"], "did you mean"), (["--resume"], "--resume needs --out"), (["--rounds", "x"], "'x'")],
+)
+def test_errors_are_json_when_asked_for(arguments: list[str], message: str, tmp_path: Path) -> None:
+    done = tesseract("run", *arguments, "--json", cwd=tmp_path, check=False)
+    assert done.returncode == 2
+    assert message in json.loads(done.stderr)["error"]
 
 
 @pytest.mark.parametrize("kind", ["rules", "attacks", "data", "partitions", "models"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from tesseract_fl.cli import main
+from tesseract_fl.cli import main, report
 from tests.reports.made import Writer
 
 
@@ -42,3 +43,29 @@ def test_what_is_no_run_is_an_error_with_an_answer(
         main([command, str(tmp_path)])
     assert ended.value.code == 3
     assert "neither a run directory (config.toml) nor a federation's folder" in capsys.readouterr().err
+
+
+def test_the_example_of_report_takes_what_demo_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("fedsgd", "tesseract"):
+        Writer(tmp_path / "demo" / name).play(5)
+    (tmp_path / "demo/accuracy.png").touch()
+    monkeypatch.chdir(tmp_path)
+    (line,) = [line for line in (report.command.help or "").splitlines() if "demo/" in line]
+    _, *words = shlex.split(line)
+    arguments = [path for word in words for path in (sorted(map(str, Path().glob(word))) if "*" in word else [word])]
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 0
+    assert (tmp_path / "demo.html").exists()
+
+
+def test_a_report_that_cannot_be_written_is_an_error_with_an_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Writer(tmp_path / "run")
+    run.play(3)
+    (tmp_path / "file").touch()
+    with pytest.raises(SystemExit) as ended:
+        main(["report", str(run.directory), "--out", str(tmp_path / "file/report.html")])
+    assert ended.value.code == 1
+    assert str(tmp_path / "file") in capsys.readouterr().err

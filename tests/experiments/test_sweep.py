@@ -83,7 +83,15 @@ def test_a_table_where_a_list_belongs_says_how_to_write_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"gird": {}}, {"grid": {"rule": "krum"}}, {"grid": {"rule": []}}, {"grid": {"rule": ["krumm"]}}]
+    "wrong",
+    [
+        {"gird": {}},
+        {"base": 3},
+        {"grid": "x"},
+        {"grid": {"rule": "krum"}},
+        {"grid": {"rule": []}},
+        {"grid": {"rule": ["krumm"]}},
+    ],
 )
 def test_what_makes_no_sense_is_an_error(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
@@ -368,6 +376,24 @@ def test_nothing_in_the_store_leaves_old_results_alone(tmp_path: Path) -> None:
     assert (tmp_path / "results.csv").read_text() == "old"
     machine = CliRunner().invoke(command, [*arguments, "--json"], catch_exceptions=False)
     assert json.loads(machine.stdout) == {"runs": [], "csv": None, "files": []}
+
+
+def test_a_fuller_table_is_replaced_only_where_out_names_it(tmp_path: Path) -> None:
+    file, table = tmp_path / "grid.toml", tmp_path / "grid/results.csv"
+    file.write_text(FILE.format(rounds=2))
+    options = [str(file), "--store", str(tmp_path / "store"), "--workers", "1"]
+    CliRunner().invoke(command, options, catch_exceptions=False)
+    whole = table.read_text()
+    next((tmp_path / "store").rglob("summary.json")).unlink()
+    refused = CliRunner().invoke(command, [*options, "--stored"], catch_exceptions=False)
+    assert refused.exit_code == 2
+    assert "has a table of 4 runs and the store has 3" in refused.output
+    assert table.read_text() == whole
+    named = [*options, "--stored", "--out", str(table.parent)]
+    assert CliRunner().invoke(command, named, catch_exceptions=False).exit_code == 0
+    assert len(table.read_text().splitlines()) == 4
+    assert CliRunner().invoke(command, options, catch_exceptions=False).exit_code == 0
+    assert table.read_text() == whole
 
 
 def test_the_worst_of_several_attacks_has_a_line(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,12 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRec
 
 from tesseract_fl.flower import Newcomers, RobustStrategy
 from tesseract_fl.flower.grid import StreamingGrid
+from tesseract_fl.flower.intake import Intake
 from tesseract_fl.flower.replies import as_numpy, named_arrays
 from tesseract_fl.gate import Gate
 from tesseract_fl.registry import build
 from tesseract_fl.reputation.records import Verdict
-from tesseract_fl.reputation.suspects import explained
+from tesseract_fl.reputation.suspects import explained, standings
 from tesseract_fl.rules.base import Rule
 from tesseract_fl.rules.hardened import Hardened
 from tesseract_fl.rules.krum import Krum
@@ -257,6 +259,7 @@ def test_a_duplicate_counts_once_and_does_no_harm() -> None:
     codes = [(v.verdict, v.code) for v in ours.federation.ledger.verdicts(client="node:7")]
     assert ("rejected", "duplicate_id") in codes
     assert len(codes) == 2
+    assert {one.standing for one in standings(ours.federation.ledger.verdicts(), [])} == {"good"}
 
 
 @pytest.mark.parametrize("first", [[], BAD["nan"][0]], ids=["good", "bad"])
@@ -268,6 +271,28 @@ def test_a_reply_beside_a_good_one_does_no_harm_in_a_skipped_round_either(first:
     next(rounds(ours, FakeGrid({**everyone(3), 7: several, 8: BAD["nan"][0]}), small_model(), 1))
     assert ours.federation.ledger.entries()[0].outcome == "skipped"
     assert set(ours.federation.state.reputation) == {"node:8"}
+    assert [one.client for one in standings(ours.federation.ledger.verdicts(), [])] == ["node:8"]
+
+
+@pytest.mark.parametrize("quorum", [1, 10], ids=["aggregated", "skipped"])
+def test_a_round_lasts_from_asking_to_the_end_of_aggregation(quorum: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+
+    def passing(seconds: float, then: Any) -> Any:
+        def after(*given: Any) -> Any:
+            nonlocal now
+            now += seconds
+            return then(*given)
+
+        return after
+
+    monkeypatch.setattr("time.perf_counter", lambda: now)
+    monkeypatch.setattr(Intake, "close", passing(0.25, Intake.close))
+    ours = strategy(gate=Gate(quorum=quorum))
+    nodes = {**everyone(4), 104: passing(7.0, client(honest(4)))}
+    for _ in rounds(ours, FakeGrid(nodes), small_model(), 2):
+        now += 60  # evaluation, and whatever else is between two rounds
+    assert [entry.seconds for entry in ours.federation.ledger.entries()] == [7.25, 7.25]
 
 
 def test_a_reply_to_another_message_is_not_counted() -> None:
@@ -437,6 +462,11 @@ def test_metrics_for_prometheus_are_off_by_default_and_on_loopback() -> None:
         assert 'tesseract_rounds_total{outcome="aggregated"} 2\n' in text
         assert text.count("tesseract_weight{client=") == 5
         assert exposition._server.server_address[0] == "127.0.0.1"
+        for host in ("evil.example", f"evil.example:{exposition.port}"):
+            foreign = urllib.request.Request(f"http://127.0.0.1:{exposition.port}/metrics", headers={"Host": host})
+            with pytest.raises(urllib.error.HTTPError, match="421") as refused:
+                urllib.request.urlopen(foreign, timeout=5)
+            refused.value.close()
     finally:
         exposition.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -81,10 +82,13 @@ class Writer:
         return record
 
 
-def written_ledger(directory: Path, rounds: int = 6, seed: int = 0) -> Ledger:
-    """A federation with good, bad, absent and hostile clients; what becomes of each is drawn at random."""
+def written_ledger(directory: Path, rounds: int = 6, seed: int = 0, rule: str = "Tesseract(f=0.2)") -> Ledger:
+    """A federation with good, bad, absent and hostile clients; what becomes of each is drawn at random.
+
+    Some reply twice.
+    """
     rng = np.random.default_rng(seed)
-    ledger = Ledger.open(directory, {"rule": "Tesseract(f=0.2)"})
+    ledger = Ledger.open(directory, {"rule": rule})
     kinds = ("rewarded", "penalised", "rejected", "absent", "ignored")
     for t in range(1, rounds + 1):
         verdicts = []
@@ -103,5 +107,11 @@ def written_ledger(directory: Path, rounds: int = 6, seed: int = 0) -> Ledger:
                     reputation=float(rng.normal()) if inside else None,
                 )
             )
+        admitted = [verdict for verdict in verdicts if verdict.weight is not None]
+        verdicts += [
+            replace(verdict, verdict="rejected", code="duplicate_id", score=None, weight=None)
+            for verdict in admitted
+            if rng.random() < 0.3
+        ]
         ledger.commit(Entry(round=t, outcome="aggregated", asked=8, admitted=4, seconds=0.5, verdicts=verdicts))
     return ledger

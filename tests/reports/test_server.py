@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +15,7 @@ import pytest
 
 from tesseract_fl.reports.server import COOKIE, Live, Server
 from tesseract_fl.types import ConfigError
-from tests.reports.made import HOSTILE, Writer
+from tests.reports.made import HOSTILE, Writer, written_ledger
 
 
 @contextmanager
@@ -36,7 +38,8 @@ def run(tmp_path: Path) -> Writer:
 
 
 def ask(server: Server, path: str, **headers: str) -> tuple[HTTPResponse, bytes]:
-    connection = HTTPConnection("127.0.0.1", server.port, timeout=10)
+    host = server.host if ":" in server.host else "127.0.0.1"
+    connection = HTTPConnection(host, server.port, timeout=10)
     connection.request("GET", path, headers=headers)
     answer = connection.getresponse()
     content = answer.read()
@@ -55,6 +58,27 @@ def test_new_rounds_are_told_once(run: Writer) -> None:
         assert newer["runs"][0]["round"] == 7
         (run.directory / "summary.json").write_text("{}")
         assert json.loads(ask(server, f"/data?after={newer['revision']}")[1])["runs"][0]["finished"]
+
+
+def test_a_page_that_outlived_its_server_is_given_the_new_run(run: Writer, tmp_path: Path) -> None:
+    with serving(run.directory) as server:
+        revision = json.loads(ask(server, "/data?after=")[1])["revision"]
+    other = Writer(tmp_path / "other")
+    other.play(2)
+    with serving(other.directory) as server:
+        answer, content = ask(server, f"/data?after={revision}")
+        assert answer.status == 200
+        assert json.loads(content)["runs"][0]["name"] == "other"
+
+
+def test_a_ban_is_shown_before_the_next_round(tmp_path: Path) -> None:
+    ledger = written_ledger(tmp_path)
+    with serving(tmp_path) as server:
+        page = json.loads(ask(server, "/data?after=")[1])
+        ledger.act("ban", "key:0", "enough")
+        newer = json.loads(ask(server, f"/data?after={page['revision']}")[1])
+        assert [action["client"] for action in newer["runs"][0]["actions"]] == ["key:0"]
+        assert ask(server, f"/data?after={newer['revision']}")[0].status == 204
 
 
 def test_a_client_is_found_by_whatever_name_it_has(run: Writer) -> None:
@@ -108,14 +132,42 @@ def test_another_address_needs_a_token(run: Writer) -> None:
         assert ask(server, "/data", Cookie=cookie.partition(";")[0])[0].status == 200
 
 
-def test_a_journal_that_is_damaged_meanwhile_is_said_and_survived(run: Writer) -> None:
+@pytest.mark.parametrize("token", ["a+b", "a/b", "a=b", "a&b", "a b", "a;b", "ä"])
+def test_a_token_that_an_address_or_a_cookie_would_change_is_refused(run: Writer, token: str) -> None:
+    with pytest.raises(ConfigError, match="only letters, digits"):
+        Server(Live(run.directory, ""), "127.0.0.1", 0, token).server_close()
+
+
+def test_loopback_can_be_that_of_ipv6(run: Writer) -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    with serving(run.directory, "::1") as server:
+        assert server.url == f"http://[::1]:{server.port}/"
+        assert ask(server, "/data")[0].status == 200
+        assert ask(server, "/data", Host=f"evil.example:{server.port}")[0].status == 421
+
+
+@pytest.mark.parametrize("line", ["nonsense", '{"round": 7, "clients": ["0", "1"], "weights": [1.0]}'])
+def test_a_journal_that_is_damaged_meanwhile_is_said_and_survived(run: Writer, line: str) -> None:
     with serving(run.directory) as server:
         with (run.directory / "metrics.jsonl").open("a") as file:
-            file.write("nonsense\n")
+            file.write(line + "\n")
         answer, content = ask(server, "/data?after=1")
         assert answer.status == 500
         assert b"line 7 of" in content
         assert ask(server, "/")[0].status == 200
+
+
+def test_whatever_goes_wrong_is_an_answer(run: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(after: str) -> bytes:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    with serving(run.directory) as server:
+        monkeypatch.setattr(server.live, "page", fail)
+        answer, content = ask(server, "/data")
+        assert (answer.status, content) == (500, b"OperationalError: disk I/O error\n")
 
 
 def test_a_taken_port_is_said(run: Writer) -> None:

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tesseract_fl.reports.history import sampled
 from tesseract_fl.reports.overview import client, overview, shown
+from tesseract_fl.reports.page import write_report
+from tesseract_fl.reports.sources import explained as explained_in
 from tesseract_fl.reports.sources import opened
+from tesseract_fl.reputation.ledger import Ledger
+from tesseract_fl.reputation.records import Entry, Verdict
 from tesseract_fl.reputation.suspects import explained, standings
+from tesseract_fl.rules.base import Rule
+from tesseract_fl.rules.hardened import Hardened
+from tesseract_fl.rules.krum import Krum
+from tesseract_fl.rules.tesseract import ReputationFilter, Tesseract
+from tesseract_fl.rules.transforms import NormClipping
 from tesseract_fl.types import DataError
 from tests.reports.made import HOSTILE, Writer, written_ledger
 
@@ -44,8 +54,11 @@ def test_a_journal_that_was_replaced_by_a_resumed_run_is_read_anew(tmp_path: Pat
     shorter = tmp_path / "shorter"
     shorter.write_text("".join(kept))
     shorter.replace(metrics)
+    config = run.directory / "config.toml"
+    config.write_text(config.read_text().replace("rounds = 40", "rounds = 60"))
     assert source.read()
     assert len(source.history.rounds) == 4
+    assert (source.planned, source.about["rounds"]) == (60, "60")
 
 
 def test_columns_hold_what_the_journal_says(tmp_path: Path) -> None:
@@ -81,7 +94,7 @@ def test_standings_agree_with_those_of_the_ledger(tmp_path: Path, seed: int) -> 
     assert ours == {one.client: (one.standing, one.since) for one in theirs}
 
 
-def test_a_client_of_a_federation_is_explained_as_the_ledger_does(tmp_path: Path) -> None:
+def test_a_badof_a_federation_is_explained_as_the_ledger_does(tmp_path: Path) -> None:
     ledger = written_ledger(tmp_path)
     source = opened(tmp_path)
     source.read()
@@ -93,8 +106,6 @@ def test_a_client_of_a_federation_is_explained_as_the_ledger_does(tmp_path: Path
 
 
 def test_a_ledger_is_followed_while_it_is_written(tmp_path: Path) -> None:
-    from tesseract_fl.reputation.records import Entry, Verdict
-
     ledger = written_ledger(tmp_path, rounds=2)
     source = opened(tmp_path)
     assert source.read()
@@ -107,13 +118,10 @@ def test_a_ledger_is_followed_while_it_is_written(tmp_path: Path) -> None:
     assert [one.number for one in source.history.rounds] == [1, 2, 3, 4]
     assert source.history.skipped == [(3, "too few")]
     assert [verdict.client for verdict in source.verdicts_in(3)] == ["new"]
-    assert len(source.verdicts_in(1)) == 8
+    assert len(source.verdicts_in(1)) == len(ledger.verdicts(round=2))
 
 
 def test_of_two_replies_the_first_counts(tmp_path: Path) -> None:
-    from tesseract_fl.reputation.ledger import Ledger
-    from tesseract_fl.reputation.records import Entry, Verdict
-
     twice = [
         Verdict(round=1, client="a", verdict="rewarded", weight=1.0, reputation=1.0),
         Verdict(round=1, client="a", verdict="rejected", code="duplicate_id"),
@@ -124,6 +132,55 @@ def test_of_two_replies_the_first_counts(tmp_path: Path) -> None:
     told = overview(source)
     assert told["clients"][0]["standing"] == "good"
     assert told["turned_away"][0]["code"] == "duplicate_id"
+
+
+@pytest.mark.parametrize(
+    ("rule", "judges_by_it"),
+    [
+        (Tesseract(f=1), True),
+        (NormClipping(inner=Tesseract(f=1)), True),
+        (ReputationFilter(f=1, inner=Krum(f=1)), True),
+        (Hardened(f=1), False),
+    ],
+    ids=lambda one: type(one).__name__,
+)
+def test_the_band_is_that_of_rules_that_judge_by_it(tmp_path: Path, rule: Rule[Any], judges_by_it: bool) -> None:
+    written_ledger(tmp_path, rule=repr(rule))
+    source = opened(tmp_path)
+    source.read()
+    told = overview(source)["lines"]
+    assert "score_unknown_mid" in told
+    assert ("flip_score_low" in told, "flip_score_high" in told) == (judges_by_it, judges_by_it)
+
+
+def test_a_simulation_tells_why_its_rule_suspects_a_client(tmp_path: Path) -> None:
+    run = Writer(tmp_path / "run")
+    line = run.record()
+    line["why"] = ["length +3 from the median" if bad else "" for bad in line["penalised"]]
+    line["rejected"].append({"client": "11", "code": "duplicate_id", "detail": "one is there"})
+    (run.directory / "metrics.jsonl").write_text(json.dumps(line) + "\n")
+    source = opened(run.directory)
+    source.read()
+    told = {verdict.client: verdict for verdict in reversed(source.verdicts_in(0))}
+    assert [told[str(number)].detail for number in range(12)] == line["why"]
+    assert (told[HOSTILE].code, told[HOSTILE].detail) == ("not_finite", f"in {HOSTILE}")
+    assert "  why: length +3 from the median" in explained_in(source, "0")
+    assert source.history.tally.rejected[source.history.clients["11"]] == 0
+
+
+def test_the_suspected_of_a_round_are_among_its_clients(tmp_path: Path) -> None:
+    ledger = Ledger.open(tmp_path, {"rule": "r"})
+    for t, bad in enumerate(("a", "b", "c"), start=1):
+        verdicts = [
+            Verdict(round=t, client="good", verdict="admitted", weight=1.0),
+            Verdict(round=t, client=bad, verdict="rejected", code="not_finite"),
+        ]
+        ledger.commit(Entry(round=t, outcome="aggregated", verdicts=verdicts))
+    source = opened(tmp_path)
+    source.read()
+    told = overview(source)
+    assert told["lines"]["suspected"] == [1, 1, 1]
+    assert told["headline"]["suspected"] == 3, "of all clients, as they last stood"
 
 
 def test_many_rounds_and_clients_are_sampled(tmp_path: Path) -> None:
@@ -156,13 +213,45 @@ def test_sampling_passes_over_no_evaluation(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("line", "message"),
-    [("not json", "line 1 of"), ("[]", "line 1 of"), ("{}", "'clients'"), ('{"clients": []}', "'round'")],
+    [
+        ("not json", "line 1 of"),
+        ("[]", "line 1 of"),
+        ("{}", "'clients'"),
+        ('{"clients": []}', "'round'"),
+        ('{"round": "last", "clients": []}', "line 1 of"),
+        ('{"round": 1, "clients": [7]}', "line 1 of"),
+        ('{"round": 1, "clients": ["0", "1"], "penalised": [true]}', "line 1 of"),
+        ('{"round": 1, "clients": ["0", "1"], "weights": [1.0]}', "weights is not a number for each of 2 clients"),
+        ('{"round": 1, "clients": ["0"], "weights": [0.5, 0.5]}', "weights is not a number for each of 1 clients"),
+        ('{"round": 1, "clients": ["0"], "weights": ["0.5"]}', "weights is not a number for each of 1 clients"),
+    ],
 )
 def test_a_damaged_journal_is_refused_with_the_line(tmp_path: Path, line: str, message: str) -> None:
     run = Writer(tmp_path / "run")
     (run.directory / "metrics.jsonl").write_text(line + "\n")
     with pytest.raises(DataError, match=message):
         opened(run.directory).read()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("config.toml", b"clients = 12\nmalicious = 3\n"),
+        ("config.toml", b"clients = '\xff'\n"),
+        ("config.toml", b"rule =\n"),
+        ("timings.jsonl", b"nonsense\n"),
+        ("timings.jsonl", b"\xff\n"),
+        ("timings.jsonl", b"{}\n"),
+        ("summary.json", b"[]"),
+        ("summary.json", b"{"),
+    ],
+)
+def test_a_damaged_file_is_refused_by_its_name(tmp_path: Path, name: str, content: bytes) -> None:
+    run = Writer(tmp_path / "run")
+    run.play(3)
+    (run.directory / name).write_bytes(content)
+    with pytest.raises(DataError, match=name):
+        write_report([run.directory], tmp_path / "report.html", "")
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:

@@ -50,6 +50,34 @@ def test_only_the_last_snapshots_are_kept_but_all_of_the_history(tmp_path: Path)
     assert len(ledger.entries()) == len(ledger.verdicts()) == 7
 
 
+def test_the_history_of_one_client_is_found_by_its_index(tmp_path: Path) -> None:
+    ledger = Ledger.open(tmp_path, ABOUT)
+    play(ledger, 1)
+    asked: list[str] = []
+    ledger._connection.set_trace_callback(asked.append)
+    assert len(ledger.verdicts(client="a")) == len(ledger.verdicts(client="a", round=1)) == 1
+    ledger._connection.set_trace_callback(None)
+    for query in asked:
+        plan = [row[-1] for row in ledger._connection.execute(f"EXPLAIN QUERY PLAN {query}")]
+        assert len(plan) == 1, f"nothing is sorted: {plan}"
+        assert plan[0].startswith("SEARCH verdicts USING INDEX verdicts_of_client (client=?")
+
+
+def test_the_history_is_of_one_client_one_round_or_both() -> None:
+    ledger = Ledger.open(None, ABOUT)
+    for t in (1, 2):
+        verdicts = [Verdict(round=t, client=client, verdict="rewarded") for client in ("b", "a")]
+        ledger.commit(Entry(round=t, outcome="aggregated", verdicts=verdicts))
+
+    def found(client: str | None = None, round: int | None = None) -> list[tuple[int, str]]:
+        return [(verdict.round, verdict.client) for verdict in ledger.verdicts(client, round)]
+
+    assert found() == [(1, "a"), (1, "b"), (2, "a"), (2, "b")]
+    assert found("b") == [(1, "b"), (2, "b")]
+    assert found(round=2) == [(2, "a"), (2, "b")]
+    assert found("b", 2) == [(2, "b")]
+
+
 def test_a_round_is_committed_once(tmp_path: Path) -> None:
     one, other = Ledger.open(tmp_path, ABOUT), Ledger.open(tmp_path, ABOUT)
     play(one, 1)

@@ -65,7 +65,10 @@ def main(argv: list[str] | None = None) -> None:
     except click.exceptions.Exit as done:
         sys.exit(done.exit_code)
     except click.ClickException as error:
-        error.show()
+        if "--json" in arguments:
+            _say(error.format_message(), as_json=True)
+        else:
+            error.show()
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
@@ -74,12 +77,16 @@ def main(argv: list[str] | None = None) -> None:
         code = _exit_code(error)
         if code is None:
             raise
-        click.echo(json.dumps({"error": str(error)}) if "--json" in arguments else f"Error: {error}", err=True)
+        _say(str(error), as_json="--json" in arguments)
         sys.exit(code)
+
+
+def _say(message: str, as_json: bool) -> None:
+    click.echo(json.dumps({"error": message}) if as_json else f"Error: {message}", err=True)
 
 
 def _exit_code(error: Exception) -> int | None:
     from tesseract_fl.types import CheckpointError, ConfigError, DataError, TesseractError
 
-    codes = ((ConfigError, 2), (DataError, 3), (CheckpointError, 4), (TesseractError, 1))
+    codes = ((ConfigError, 2), (DataError, 3), (CheckpointError, 4), (TesseractError, 1), (OSError, 1))
     return next((code for kind, code in codes if isinstance(error, kind)), None)

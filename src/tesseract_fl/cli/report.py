@@ -27,7 +27,7 @@ def command(runs: tuple[Path, ...], out: Path, figures: Path | None) -> None:
     \b
     Examples:
       tesseract-fl report runs/mine
-      tesseract-fl report demo/* --out demo.html --figures pictures
+      tesseract-fl report demo/*/ --out demo.html --figures pictures
       tesseract-fl report results/attacks-small
     """
     from tesseract_fl.reports.page import write_report

@@ -25,7 +25,8 @@ def command(file: Path, out: Path | None, as_json: bool, **how: Any) -> None:
     A sweep that was interrupted goes on where it stopped, and a run that is in the store is not run again, unless
     one of its settings, the data, or how we compute has changed. Leaves results.csv and results.parquet in --out, a
     line for each run, and results.md, results.png and results.svg: rules across, attacks down (or the two settings
-    that vary), means over seeds; a table for each combination of whatever else varies.
+    that vary), means over seeds; a table for each combination of whatever else varies. --stored replaces a table that
+    has more runs than the store only if --out names it.
 
     \b
     Example of a FILE:
@@ -42,10 +43,15 @@ def command(file: Path, out: Path | None, as_json: bool, **how: Any) -> None:
     from tesseract_fl.reports import grid as results
 
     grid = cells(read_table(file))
-    out = out or file.with_suffix("")
     found = sorted(grids.played(grid, as_json=as_json, **how), key=lambda entry: entry[0])
     rows = [_row(cell, home, summary) for _, cell, home, summary in found]
-    text, files = results.write(rows, list(grid[0].varied), out)
+    usual = file.with_suffix("")
+    if how["stored"] and out is None and 0 < len(rows) < results.runs_in(usual):
+        raise click.UsageError(
+            f"{usual} has a table of {results.runs_in(usual)} runs and the store has {len(rows)}: name another --out, "
+            f"or --out {usual} to replace it"
+        )
+    text, files = results.write(rows, list(grid[0].varied), out or usual)
     if as_json:
         csv = str(files[0]) if files else None
         click.echo(json.dumps({"runs": rows, "csv": csv, "files": [str(path) for path in files]}))

@@ -60,9 +60,11 @@ def cells(table: Mapping[str, Any]) -> list[Cell]:
     >>> [cell.varied for cell in cells({"grid": {"rule": ["krum", "fedsgd"], "seed": [0, 1]}})][:2]
     [{'rule': 'krum', 'seed': 0}, {'rule': 'krum', 'seed': 1}]
     """
-    for key in table:
+    for key, settings in table.items():
         if key not in ("base", "grid"):
             raise ConfigError(f"a sweep has the tables [base] and [grid], not {key!r}")
+        if not isinstance(settings, Mapping):
+            raise ConfigError(f"{key} must be a table of settings, got {settings!r}")
     base = dict(table.get("base", {}))
     preset = settings_of(base.pop("preset"), base.pop("scale", "paper")) if "preset" in base else {}
     base = _on_top(preset, base)

@@ -69,6 +69,10 @@ def _escaped(label: str) -> str:
 def _handler(source: Exposition) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            # a page elsewhere whose name was pointed at loopback sends its own name
+            if self.headers.get("Host") not in (f"127.0.0.1:{source.port}", f"localhost:{source.port}"):
+                self.send_error(421)
+                return
             if self.path != "/metrics":
                 self.send_error(404)
                 return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -127,10 +128,13 @@ class Federation:
         others: Sequence[Verdict],
         *,
         asked: int,
+        began: float,
         trusted: Floats | None = None,
-        seconds: float = 0.0,
     ) -> Outcome:
-        """Aggregate what was taken in and commit the round; `others` sent nothing that could be taken in."""
+        """Aggregate what was taken in and commit the round, which `began` at that reading of `time.perf_counter`.
+
+        `others` sent nothing that could be taken in.
+        """
         round = self.round + 1
         try:
             updates, statistic, buffers = intake.close()
@@ -141,10 +145,12 @@ class Federation:
         except RoundSkipped as skipped:
             away = intake.turned_away
             state = self.rule.turned_away(away, asked, self.state) if away else self.state
-            judged = verdicts_of(None, None, intake.rejected, state, round)
+            judged = verdicts_of(None, None, away, state, round)
+            seconds = time.perf_counter() - began
             entry = Entry(round=round, outcome="skipped", detail=str(skipped), asked=asked, seconds=seconds)
             return self._commit(entry, [*judged, *others], self.model.arrays, state, ())
         judged = verdicts_of(updates, out, intake.rejected, out.state, round, newcomers)
+        seconds = time.perf_counter() - began
         entry = Entry(round=round, outcome="aggregated", asked=asked, admitted=updates.n, seconds=seconds)
         return self._commit(entry, [*judged, *others], arrays, out.state, updates.ids)
 

@@ -31,6 +31,7 @@ class Round:
     """Collects replies; whatever they are, it never raises."""
 
     number: int
+    began: float  # by time.perf_counter
     asked: Sequence[Asked]
     samples_key: str
     nonce_required: bool

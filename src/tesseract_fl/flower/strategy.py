@@ -161,7 +161,11 @@ class RobustStrategy(Strategy):
         start = time.perf_counter()
         current.finish()
         outcome = self.federation.conclude(
-            current.intake, current.others, asked=len(current.asked), trusted=self._trusted(current.number)
+            current.intake,
+            current.others,
+            asked=len(current.asked),
+            began=current.began,
+            trusted=self._trusted(current.number),
         )
         self._tell(outcome, time.perf_counter() - start)
         if outcome.arrays is not None:
@@ -247,6 +251,7 @@ class RobustStrategy(Strategy):
         config["server-round"] = round
         return Round(
             number=round,
+            began=time.perf_counter(),
             asked=messages(
                 nodes,
                 arrays,

@@ -31,6 +31,10 @@ def is_grid(directory: Path) -> bool:
     return (directory / GRID).is_file()
 
 
+def runs_in(directory: Path) -> int:
+    return len(_read(directory / GRID)) if is_grid(directory) else 0
+
+
 def read_grids(directory: Path) -> list[dict[str, Any]]:
     """The matrices of a grid, means over seeds, for each combination of whatever else varies."""
     rows = _rows(directory / GRID)
@@ -57,12 +61,16 @@ def _grid(name: str, rows: Sequence[dict[str, str]]) -> dict[str, Any]:
     }
 
 
-def _rows(path: Path) -> list[dict[str, str]]:
+def _read(path: Path) -> list[dict[str, str]]:
     try:
         with path.open(newline="") as file:
-            rows = list(csv.DictReader(file))
+            return list(csv.DictReader(file))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path} can't be read: {error}") from error
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    rows = _read(path)
     missing = {"rule", "attack", "accuracy"} - set(rows[0] if rows else ())
     if missing:
         raise DataError(f"{path} has no {', '.join(sorted(missing))}: a grid's matrix needs rule, attack and accuracy")

@@ -19,6 +19,7 @@ from tesseract_fl.types import Bools, ClientId, Ints
 VERDICTS = ("", "rewarded", "penalised", "admitted", "rejected", "ignored", "absent", "banned")
 CODES = {name: code for code, name in enumerate(VERDICTS)}
 PENALISED, REJECTED, ABSENT = CODES["penalised"], CODES["rejected"], CODES["absent"]
+NOT_ADMITTED = VERDICTS[REJECTED:]
 COLUMNS = ("score", "weight", "reputation")
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
@@ -53,15 +54,16 @@ class TurnedAway:
 
 @dataclass(frozen=True, kw_only=True)
 class Happened:
-    """What a source tells about a round. `reasons`: client, verdict, code and detail of those who were not admitted."""
+    """What a source tells about a round, a row per client. Of two rows about one client the first counts."""
 
     number: int
     clients: Sequence[ClientId]
     verdicts: Sequence[str]
+    codes: Sequence[str]
+    details: Sequence[str]
     scores: Sequence[float | None] | None = None
     weights: Sequence[float | None] | None = None
     reputations: Sequence[float | None] | None = None
-    reasons: Sequence[tuple[ClientId, str, str, str]] = ()
     figures: Mapping[str, Any] = field(default_factory=dict)
     skipped: str = ""
 
@@ -80,6 +82,8 @@ class History:
         self.tally = Tally()
 
     def add(self, happened: Happened) -> None:
+        told = zip(happened.clients, happened.verdicts, happened.codes, happened.details, strict=True)
+        away = [row for row in told if row[1] in NOT_ADMITTED]
         for client in happened.clients:
             if client not in self.clients:
                 self._place(client)
@@ -95,10 +99,10 @@ class History:
             **self._by_role(places, score, weight),
             "admitted": int(((verdict > 0) & (verdict < REJECTED)).sum()),
             "turned_away": int((verdict == REJECTED).sum()),
-            "suspected": int(self.tally.suspicious.sum()),
+            "suspected": int(self.tally.suspicious[places].sum()),
         }
         self.rounds.append(Round(happened.number, places, verdict, score, weight, reputation, figures))
-        for client, name, code, detail in happened.reasons:
+        for client, name, code, detail in away:
             self._turn_away(happened.number, client, name, code, detail)
         if happened.skipped:
             self.skipped.append((happened.number, happened.skipped))

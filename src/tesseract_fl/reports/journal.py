@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tesseract_fl.reputation.suspects import NEGLIGIBLE
-from tesseract_fl.types import DataError, Float64s
+from tesseract_fl.types import DataError, Float64s, TesseractError
 
 
 @dataclass(frozen=True)
@@ -26,14 +27,15 @@ class Run:
     def config(self) -> dict[str, Any]:
         try:
             return tomllib.loads((self.directory / "config.toml").read_text())
-        except (OSError, tomllib.TOMLDecodeError) as error:
-            raise DataError(f"{self.directory} is not a run directory: {error}") from error
+        except (OSError, ValueError) as error:
+            raise DataError(f"{self.directory} is not a run directory: config.toml can't be read: {error}") from error
 
     @cached_property
     def records(self) -> list[dict[str, Any]]:
         """One record per round; a line that is being written while we read is left out."""
-        lines = (self.directory / "metrics.jsonl").read_text().split("\n")
-        return [json.loads(line) for line in lines[:-1]]
+        path = self.directory / "metrics.jsonl"
+        with reading(path):
+            return [json.loads(line) for line in path.read_text().split("\n")[:-1]]
 
     def accuracy(self) -> tuple[list[int], list[float]]:
         """Rounds, and the test accuracy after them."""
@@ -53,6 +55,19 @@ class Run:
         weights = [record for record in self.records if record.get("weights") is not None][-1]
         ours = zip(weights["clients"], weights["weights"], strict=True)
         return float(sum(weight for client, weight in ours if number(client) < self.config["malicious"]))
+
+
+@contextmanager
+def reading(what: Path | str) -> Iterator[None]:
+    """Whatever is wrong with a part of a run directory, the error names that part."""
+    try:
+        yield
+    except TesseractError:
+        raise
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise DataError(
+            f"{what} is not as `tesseract-fl run` writes it: {error!r}; put a copy back, or play the run again"
+        ) from error
 
 
 def suspected(record: Mapping[str, Any]) -> int:

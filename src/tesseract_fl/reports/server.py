@@ -9,6 +9,9 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import json
+import re
+import secrets
+import socket
 import sys
 import threading
 from http.cookies import CookieError, SimpleCookie
@@ -20,7 +23,7 @@ from urllib.parse import parse_qs, urlsplit
 from tesseract_fl.reports.overview import client, overview
 from tesseract_fl.reports.page import POLICY, described, plotly, script, served, style
 from tesseract_fl.reports.sources import opened
-from tesseract_fl.types import ConfigError, TesseractError
+from tesseract_fl.types import ConfigError
 
 COOKIE = "tesseract-token"
 Answer = tuple[int, str, bytes]  # status, content type, content
@@ -34,7 +37,7 @@ class Live:
         self._source.read()  # before anybody asks: what can't be read is said on the terminal
         self._command = command
         self._lock = threading.Lock()
-        self._revision = 0
+        self._revision = ""
         self._finished: bool | None = None
         self._content = b""
 
@@ -43,11 +46,11 @@ class Live:
         with self._lock:
             grown, finished = self._source.read(), self._source.finished
             if grown or finished != self._finished or not self._content:
-                self._revision += 1
+                self._revision = secrets.token_hex(8)  # a page that outlived another process must not take it for old
                 self._finished = finished
                 page = described([overview(self._source)], [self._source], self._command)
-                self._content = _encoded(page | {"revision": str(self._revision)})
-            return None if after == str(self._revision) else self._content
+                self._content = _encoded(page | {"revision": self._revision})
+            return None if after == self._revision else self._content
 
     def client(self, name: str) -> bytes | None:
         with self._lock:
@@ -63,7 +66,11 @@ class Server(ThreadingHTTPServer):
     def __init__(self, live: Live, host: str, port: int, token: str | None = None) -> None:
         if not is_loopback(host) and not token:
             raise ConfigError(f"{host} is not loopback: whoever reaches it would see every client; it needs a token")
+        if token and not re.fullmatch(r"[A-Za-z0-9._~-]+", token):
+            raise ConfigError("a token goes into an address and a cookie: use only letters, digits and . _ ~ -")
         self.live, self.host, self.token = live, host, token
+        self.name = f"[{host}]" if ":" in host else host  # how an address spells the host
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.static = {
             "/": ("text/html; charset=utf-8", served().encode()),
             "/page.css": ("text/css; charset=utf-8", style().encode()),
@@ -73,12 +80,12 @@ class Server(ThreadingHTTPServer):
         try:
             super().__init__((host, port), _Handler)
         except OSError as error:
-            raise ConfigError(f"can't listen on {host}:{port}: {error.strerror}; name another --port") from error
+            raise ConfigError(f"can't listen on {self.name}:{port}: {error.strerror}; name another --port") from error
         self.port = int(self.server_address[1])
 
     @property
     def url(self) -> str:
-        return f"http://{self.host}:{self.port}/" + (f"?token={self.token}" if self.token else "")
+        return f"http://{self.name}:{self.port}/" + (f"?token={self.token}" if self.token else "")
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A browser that goes away in the middle of an answer is no error."""
@@ -89,7 +96,7 @@ class Server(ThreadingHTTPServer):
         """Whether a request names us as its host. A page elsewhere whose name was pointed at loopback does not."""
         if not is_loopback(self.host):
             return True  # known under names that we don't know; there the token decides
-        return host in {f"{name}:{self.port}" for name in (self.host, "127.0.0.1", "localhost", "[::1]")}
+        return host in {f"{name}:{self.port}" for name in (self.name, "127.0.0.1", "localhost", "[::1]")}
 
 
 def is_loopback(host: str) -> bool:
@@ -129,8 +136,8 @@ class _Handler(BaseHTTPRequestHandler):
                 return (204, "", b"") if content is None else (200, "application/json", content)
             content = self.server.live.client(asked.get("name", ""))
             return (404, "text/plain", b"no such client\n") if content is None else (200, "application/json", content)
-        except (TesseractError, OSError) as error:
-            return 500, "text/plain; charset=utf-8", f"{error}\n".encode()
+        except Exception as error:  # whatever is wrong with the run, the page says it and asks again
+            return 500, "text/plain; charset=utf-8", f"{type(error).__name__}: {error}\n".encode()
 
     def _same(self, token: str | None) -> bool:
         return token is not None and hmac.compare_digest(token.encode(), (self.server.token or "").encode())

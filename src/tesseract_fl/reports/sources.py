@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
+from types import NoneType
 from typing import Any, Protocol
 
 from tesseract_fl.registry import title
 from tesseract_fl.reports.history import VERDICTS, Happened, History
-from tesseract_fl.reports.journal import Run
+from tesseract_fl.reports.journal import Run, reading
 from tesseract_fl.reputation.ledger import FILE, Ledger
 from tesseract_fl.reputation.records import Action, Entry, Verdict
 from tesseract_fl.reputation.suspects import explanation
@@ -82,13 +85,8 @@ class Simulation:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self._run = Run(directory)
         self._inode: int | None = None
         self._start_over()
-        config = self._run.config
-        self.settings = (directory / "config.toml").read_text()
-        self.title = f"{title(config['rule'])} + {title(config['attack'])}"
-        self.about = _about(config)
         self.again = shlex.join(["tesseract-fl", "run", "--config", str(directory / "config.toml"), "--out", "again"])
 
     def read(self) -> bool:
@@ -110,13 +108,10 @@ class Simulation:
                 if not line.endswith(b"\n"):
                     break  # it is being written
                 number = len(self._offsets)
-                self.history.add(_parsed(line, f"line {number} of {metrics}", self._seconds_of(number - 1)))
+                with reading(f"line {number} of {metrics}"):
+                    self.history.add(_happened(json.loads(line), self._seconds_of(number - 1)))
                 self._offsets.append(self._offsets[-1] + len(line))
         return len(self._offsets) > before
-
-    @property
-    def planned(self) -> int | None:
-        return int(self._run.config["rounds"])
 
     @property
     def finished(self) -> bool:
@@ -124,13 +119,10 @@ class Simulation:
 
     @property
     def summary(self) -> Mapping[str, Any]:
-        try:
-            found: dict[str, Any] = json.loads((self.directory / "summary.json").read_text())
-        except FileNotFoundError:
-            return {}
-        except (OSError, ValueError) as error:
-            raise DataError(f"{self.directory / 'summary.json'} can't be read: {error}") from error
-        return found
+        path = self.directory / "summary.json"
+        with reading(path), suppress(FileNotFoundError):
+            return dict[str, Any](json.loads(path.read_text()).items())
+        return {}
 
     @property
     def actions(self) -> Sequence[Action]:
@@ -150,21 +142,27 @@ class Simulation:
         with (self.directory / "metrics.jsonl").open("rb") as file:
             file.seek(self._offsets[index])
             happened = _happened(json.loads(file.readline()), None)
-        n = len(happened.clients)
-        reasons = {client: (code, detail) for client, _, code, detail in happened.reasons}
-        columns = [values or [None] * n for values in (happened.scores, happened.weights, happened.reputations)]
-        return [
-            Verdict(
-                round=happened.number, client=client, verdict=verdict, code=reasons.get(client, ("", ""))[0],
-                detail=reasons.get(client, ("", ""))[1], score=score, weight=weight, reputation=reputation,
-            )
-            for client, verdict, score, weight, reputation in zip(
-                happened.clients, happened.verdicts, *columns, strict=True
-            )
-        ]  # fmt: skip
+        nothing = [None] * len(happened.clients)
+        columns = {
+            "client": happened.clients,
+            "verdict": happened.verdicts,
+            "code": happened.codes,
+            "detail": happened.details,
+            "score": happened.scores or nothing,
+            "weight": happened.weights or nothing,
+            "reputation": happened.reputations or nothing,
+        }
+        rows = zip(*columns.values(), strict=True)
+        return [Verdict(round=happened.number, **dict(zip(columns, row, strict=True))) for row in rows]
 
     def _start_over(self) -> None:
-        self.history = History(_malicious_in(self._run.config))
+        config = Run(self.directory).config  # a run that is resumed may plan more rounds than before
+        with reading(self.directory / "config.toml"):
+            self.history = History(_malicious_in(config))
+            self.planned = int(config["rounds"])
+            self.title = f"{title(config['rule'])} + {title(config['attack'])}"
+            self.about = _about(config)
+            self.settings = (self.directory / "config.toml").read_text()
         self._offsets = [0]  # where each round's line begins, and where the next one will
         self._inode = None
 
@@ -185,15 +183,19 @@ class Federation:
         self._ledger = Ledger.existing(directory)
         self.history = History()
         self._rows = [0]  # the last row of each round in the ledger's table, after that of no round
+        self._acted = 0  # how many actions had been taken when it was last read
         self.about = {key: value for key, value in self._ledger.about.items() if key != "layout"}
         self.settings = "\n".join(f"{key} = {value}" for key, value in self._ledger.about.items())
-        self.title = self._ledger.about.get("rule", "federation").partition("(")[0].lower()
+        rule = self._ledger.about.get("rule", "federation")
+        self.title = rule.partition("(")[0].lower()
+        self._by_band = bool(_BY_BAND.search(rule))
 
     def read(self) -> bool:
+        before, self._acted = self._acted, len(self.actions)
         numbers = [one.number for one in self.history.rounds]
         entries = self._ledger.entries(after=numbers[-1] if numbers else 0)
         if not entries:
-            return False
+            return self._acted != before
         told = groupby(self._ledger.rows_after(self._rows[-1]), itemgetter(1))
         number, rows = next(told, (0, iter(())))
         for entry in entries:  # the ledger may have more rounds by now: they are for the next time
@@ -201,7 +203,7 @@ class Federation:
             if mine:
                 number, rows = next(told, (0, iter(())))
             self._rows.append(mine[-1][0] if mine else self._rows[-1])
-            self.history.add(_committed(entry, mine))
+            self.history.add(_committed(entry, mine, self._by_band))
         return True
 
     @property
@@ -221,7 +223,7 @@ class Federation:
 
 
 _FIELDS = tuple(field.name for field in fields(Verdict))
-_NOT_ADMITTED = ("rejected", "ignored", "absent", "banned")
+_BY_BAND = re.compile(r"\b(Tesseract|ReputationFilter)\(")  # rules that penalise whoever is outside the band
 
 
 def _happened(record: Mapping[str, Any], seconds: float | None) -> Happened:
@@ -229,40 +231,48 @@ def _happened(record: Mapping[str, Any], seconds: float | None) -> Happened:
     rejected = record.get("rejected", [])
     skipped = record.get("skipped", "")
     inside = [] if skipped else record["clients"]
-    away = [one["client"] for one in rejected if one["client"] not in inside]
     penalised = record.get("penalised")
     judged = ["admitted"] * len(inside) if penalised is None else ["penalised" if p else "rewarded" for p in penalised]
-    nothing = [None] * len(away)
+    said = record.get("why") or [""] * len(inside)
+    nothing = [None] * len(rejected)
 
     def column(name: str) -> list[float | None] | None:
-        return None if skipped or record.get(name) is None else [*record[name], *nothing]
+        values = record.get(name)
+        if skipped or values is None:
+            return None
+        if len(values) != len(inside) or not set(map(type, values)) <= {float, int, NoneType}:
+            raise ValueError(f"{name} is not a number for each of {len(inside)} clients")
+        return [*values, *nothing]
 
     return Happened(
-        number=record["round"],
-        clients=[*inside, *away],
-        verdicts=[*judged, *("rejected" for _ in away)],
+        number=int(record["round"]),
+        clients=[*inside, *(one["client"] for one in rejected)],
+        verdicts=[*judged, *("rejected" for _ in rejected)],
+        codes=[*("" for _ in inside), *(one["code"] for one in rejected)],
+        details=[*said, *(one["detail"] for one in rejected)],
         scores=column("flip_score"),
         weights=column("weights"),
         reputations=column("reputation"),
-        reasons=[(one["client"], "rejected", one["code"], one["detail"]) for one in rejected],
         figures={key: value for key, value in record.items() if isinstance(value, float)} | {"seconds": seconds},
         skipped=skipped,
     )
 
 
-def _committed(entry: Entry, rows: Sequence[tuple[Any, ...]]) -> Happened:
+def _committed(entry: Entry, rows: Sequence[tuple[Any, ...]], by_band: bool) -> Happened:
     """A round of a ledger, from the rows of its verdicts."""
     columns = dict(zip(_FIELDS, zip(*(row[1:] for row in rows), strict=True), strict=False))
-    told = [columns.get(name, ()) for name in ("client", "verdict", "code", "detail")]
+    clients, verdicts, codes, details = (columns.get(name, ()) for name in ("client", "verdict", "code", "detail"))
+    band = _band(verdicts, columns.get("score", ())) if by_band else {}
     return Happened(
         number=entry.round,
-        clients=told[0],
-        verdicts=told[1],
+        clients=clients,
+        verdicts=verdicts,
+        codes=codes,
+        details=details,
         scores=columns.get("score"),
         weights=columns.get("weight"),
         reputations=columns.get("reputation"),
-        reasons=[reason for reason in zip(*told, strict=True) if reason[1] in _NOT_ADMITTED],
-        figures={"seconds": entry.seconds, **_band(told[1], columns.get("score", ()))},
+        figures={"seconds": entry.seconds, **band},
         skipped=entry.detail or entry.outcome if entry.outcome == "skipped" else "",
     )
 
@@ -309,16 +319,10 @@ def _with_settings(spec: Mapping[str, Any]) -> str:
     return f"{title(spec)} ({given})" if given else title(spec)
 
 
-def _parsed(line: bytes, where: str, seconds: float | None) -> Happened:
-    try:
-        return _happened(json.loads(line), seconds)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"{where} is not a round as `tesseract-fl run` writes it: {error!r}") from error
-
-
 def _seconds(path: Path) -> list[float]:
-    lines = path.read_text().split("\n")[:-1] if path.exists() else []
-    return [float(json.loads(line)["seconds"]) for line in lines]
+    with reading(path):
+        lines = path.read_text().split("\n")[:-1] if path.exists() else []
+        return [float(json.loads(line)["seconds"]) for line in lines]
 
 
 def _known(value: Any) -> float | None:

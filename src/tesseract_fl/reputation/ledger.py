@@ -130,12 +130,14 @@ class Ledger:
         return checkpoint.decode(b"".join(content for content, _ in parts), f"the snapshot in {self.source}")
 
     def verdicts(self, client: ClientId | None = None, round: int | None = None) -> list[Verdict]:
-        """The history, oldest first; of one client, of one round, or of both."""
-        query = (
-            f"SELECT {_NAMES} FROM verdicts WHERE (?1 IS NULL OR client = ?1) AND (?2 IS NULL OR round = ?2) "  # noqa: S608
-            "ORDER BY round, client"
-        )
-        rows = self._connection.execute(query, (client, round)).fetchall()
+        """The history, oldest first; of one client, of one round, or of both.
+
+        Of a client's verdicts in a round the one that was committed first counts, and comes first.
+        """
+        wanted = {name: value for name, value in (("client", client), ("round", round)) if value is not None}
+        where = " AND ".join(f"{name} = ?" for name in wanted) or "TRUE"
+        query = f"SELECT {_NAMES} FROM verdicts WHERE {where} ORDER BY round, client, rowid"  # noqa: S608
+        rows = self._connection.execute(query, tuple(wanted.values())).fetchall()
         return [Verdict(**dict(zip(_FIELDS, row, strict=True))) for row in rows]
 
     def rows_after(self, row: int, upto: int | None = None) -> Iterator[tuple[Any, ...]]:

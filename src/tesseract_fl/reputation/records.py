@@ -29,7 +29,10 @@ class Verdict:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
-    """One round: `outcome` is aggregated or skipped, `detail` says why it was skipped."""
+    """One round: `outcome` is aggregated or skipped, `detail` says why it was skipped.
+
+    `seconds`: from when clients were asked to when it was aggregated.
+    """
 
     round: int
     outcome: str

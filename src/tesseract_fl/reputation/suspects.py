@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 
 from tesseract_fl.reputation.ledger import Ledger
 from tesseract_fl.reputation.records import Action, Verdict
@@ -34,13 +36,18 @@ def standings(verdicts: Sequence[Verdict], actions: Sequence[Action]) -> list[St
         largest[verdict.round] = max(largest.get(verdict.round, 0.0), verdict.weight or 0.0)
         histories.setdefault(verdict.client, []).append(verdict)
     banned = {client for client in histories if _is_banned(client, actions)}
-    found = [_standing(history, largest, client in banned) for client, history in histories.items()]
+    found = [_standing(_counted(history), largest, client in banned) for client, history in histories.items()]
     return sorted(found, key=lambda one: (_ORDER.index(one.standing), one.reputation or 0.0, one.client))
 
 
 def _is_banned(client: ClientId, actions: Sequence[Action]) -> bool:
     decided = [action.action for action in actions if action.client == client]
     return bool(decided) and decided[-1] == "ban"
+
+
+def _counted(history: Iterable[Verdict]) -> list[Verdict]:
+    """A client's verdicts, the first of each round: a reply beside the one that counted is not held against it."""
+    return [next(of_round) for _, of_round in groupby(history, attrgetter("round"))]
 
 
 def _standing(history: Sequence[Verdict], largest: dict[int, float], banned: bool) -> Standing:
@@ -90,8 +97,10 @@ def explanation(
     own = [verdict for verdict in of_round if verdict.client == client]
     if not own:
         raise ConfigError(f"the ledger has nothing about {client} in round {round}: it was not asked, or banned")
-    for verdict in own:
-        yield from _explained(verdict, of_round)
+    counted, *beside = own
+    yield from _explained(counted, of_round)
+    for verdict in beside:
+        yield f"  beside that, a reply that did not count: {_why(verdict)}"
     yield from _reputation(of_client, round)
 
 
@@ -109,7 +118,7 @@ _WORDS = {
 def _explained(verdict: Verdict, of_round: Sequence[Verdict]) -> Iterator[str]:
     yield f"In round {verdict.round} client {verdict.client} {_WORDS[verdict.verdict]}."
     if verdict.code or verdict.detail:
-        yield f"  why: {' — '.join(part for part in (verdict.code, verdict.detail) if part)}"
+        yield f"  why: {_why(verdict)}"
     if verdict.score is not None:
         scores = sorted(v.score for v in of_round if v.score is not None)
         yield f"  flip-score {verdict.score:.6g}, number {scores.index(verdict.score) + 1} of {len(scores)} from below"
@@ -120,11 +129,15 @@ def _explained(verdict: Verdict, of_round: Sequence[Verdict]) -> Iterator[str]:
         yield f"  it claims {verdict.samples:g} samples"
 
 
+def _why(verdict: Verdict) -> str:
+    return " — ".join(part for part in (verdict.code, verdict.detail) if part)
+
+
 def _reputation(history: Sequence[Verdict], round: int) -> Iterator[str]:
-    upto = [verdict for verdict in history if verdict.round <= round]
+    upto = _counted(verdict for verdict in history if verdict.round <= round)
     known = [verdict.reputation for verdict in upto if verdict.reputation is not None]
     if known:
         before = f", from {known[-2]:+.3f} before" if len(known) > 1 else ""
-        yield f"  reputation {known[-1]:+.3f} after this round{before}; it weighs by the exponential of that"
+        yield f"  reputation {known[-1]:+.3f} after this round{before}"
     counts = {name: sum(verdict.verdict == name for verdict in upto) for name in _WORDS}
     yield "  so far: " + ", ".join(f"{count} × {name}" for name, count in counts.items() if count)

@@ -125,6 +125,8 @@ class Journal:
         elif not resume and directory.exists() and any(directory.iterdir()):
             raise ConfigError(f"{directory} is not empty: name another --out, or go on with --resume")
         directory.mkdir(parents=True, exist_ok=True)
+        if simulation.round < simulation.config.rounds:
+            (directory / "summary.json").unlink(missing_ok=True)  # the end of fewer rounds is not the end any more
         config = tomli_w.dumps(simulation.table)
         write_atomically(directory / "config.toml", config.encode())
         for path in (self.metrics, self.timings):

@@ -133,6 +133,7 @@ function spread(x, low, high, name, tint) {
 function drawScores(run) {
   const { lines } = run;
   const traces = [];
+  byId("band-note").hidden = !lines.flip_score_low; // only some rules judge by it
   if (lines.flip_score_low) traces.push(...spread(lines.round, positive(lines.flip_score_low), positive(lines.flip_score_high), "rewarded band", faint(colour("band"), 0.3)));
   for (const kind of ROLES) {
     if (!lines[`score_${kind}_mid`]) continue;

@@ -78,7 +78,7 @@ function showTiles(run) {
   const tiles = [["Round", run.round, `${of}${headline.seconds == null ? "" : `${of ? ", " : ""}${Number(headline.seconds.toPrecision(2))} s each`}`]];
   if (headline.accuracy != null) tiles.unshift(["Test accuracy", percent(headline.accuracy), `best ${percent(headline.best_accuracy)}`]);
   const ours = headline.suspected_malicious == null || !headline.malicious ? "" : `, ${headline.suspected_malicious} of them malicious`;
-  tiles.push(["Suspected", headline.suspected, `of ${counted(headline.clients, "client")}${ours}`]);
+  tiles.push(["Suspected", headline.suspected, `of all ${counted(headline.clients, "client") || "clients"} so far${ours}`]);
   if (headline.true_positive_rate != null) {
     tiles.push(["Caught per round", percent(headline.true_positive_rate, 0), `of the malicious, ${percent(headline.false_positive_rate, 0)} of the honest`]);
   }

@@ -1,0 +1,39 @@
+"""What SECURITY.md claims, held against every table in results/."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import defaultdict
+from pathlib import Path
+from statistics import mean
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+CLAIM = re.compile(r"the paper's rule ends at\s+most (\d+) points.*?`hardened` at most (\d+)", re.DOTALL)
+
+
+def losses(rule: str) -> list[float]:
+    """How many points a rule ends below the plain mean that nobody attacks, in every setting, means over seeds."""
+    found = []
+    for path in (ROOT / "results").rglob("*.csv"):
+        accuracy: dict[tuple[str, ...], dict[tuple[str, str], list[float]]] = defaultdict(lambda: defaultdict(list))
+        for row in csv.DictReader(path.read_text().splitlines()):
+            if {"rule", "attack"} <= row.keys():
+                setting = tuple(row.get(name, "") for name in ("data", "partition", "participation"))
+                value = float(row["ours"]) if "ours" in row else 100 * float(row["accuracy"])
+                accuracy[setting][row["rule"], row["attack"]].append(value)
+        for runs in accuracy.values():
+            for attack in ("full_trim", "full_krum"):
+                if ("fedsgd", "none") in runs and (rule, attack) in runs:
+                    found.append(mean(runs["fedsgd", "none"]) - mean(runs[rule, attack]))
+    return found
+
+
+@pytest.mark.parametrize(("place", "rule"), [(1, "tesseract"), (2, "hardened")])
+def test_what_the_two_attacks_of_the_paper_cost_at_most(place: int, rule: str) -> None:
+    claimed = CLAIM.search((ROOT / "SECURITY.md").read_text())
+    assert claimed
+    assert len(losses(rule)) >= 5
+    assert max(losses(rule)) <= int(claimed[place])
