@@ -21,7 +21,13 @@ def test_it_serves_the_run_until_it_is_interrupted(tmp_path: Path) -> None:
     run = Writer(tmp_path / "run")
     run.play(3)
     command = [sys.executable, "-m", "tesseract_fl", "watch", str(run.directory), "--port", "0"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored where tests run in the background
+    )
     assert process.stdout is not None
     try:
         found = re.search(r"http://127\.0\.0\.1:\d+/", process.stdout.readline())

@@ -16,6 +16,7 @@ from tesseract_fl.simulation import detection
 from tesseract_fl.simulation.config import Config
 from tesseract_fl.simulation.engine import Simulation
 from tesseract_fl.simulation.run import run
+from tesseract_fl.types import CheckpointError
 from tests.naive import oracles
 
 CANCER: dict[str, Any] = {
@@ -128,6 +129,15 @@ def test_a_resumed_run_sums_up_the_same(tmp_path: Path) -> None:
     run(half, data, tmp_path / "run")
     resumed = run(whole, data, tmp_path / "run", resume=True)
     assert resumed["detection"] == run(whole, data)["detection"]
+
+
+def test_a_damaged_journal_can_t_be_resumed_and_says_so(tmp_path: Path) -> None:
+    config = Config.from_table({**CANCER, "rounds": 3})
+    run(config, config.data.read(), tmp_path / "run")
+    lines = (tmp_path / "run/metrics.jsonl").read_text().splitlines()
+    (tmp_path / "run/metrics.jsonl").write_text("\n".join([lines[0], "{torn", lines[2]]) + "\n")
+    with pytest.raises(CheckpointError, match="is damaged"):
+        run(Config.from_table(CANCER), config.data.read(), tmp_path / "run", resume=True)
 
 
 def test_nobody_attacks_nothing_to_detect() -> None:

@@ -141,7 +141,10 @@ class Journal:
 
     def history(self) -> list[Record]:
         """The rounds that an earlier process played, in brief."""
-        return [_brief(json.loads(line)) for line in self.metrics.read_text().splitlines()]
+        try:
+            return [_brief(json.loads(line)) for line in self.metrics.read_text().splitlines()]
+        except ValueError as error:
+            raise CheckpointError(f"{self.metrics} is damaged ({error}); name another --out") from error
 
     def finish(self, summary: dict[str, Any]) -> None:
         model = self.simulation.model
