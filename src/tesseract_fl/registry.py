@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import numbers
 from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import import_module
@@ -149,11 +150,39 @@ def build(kind: str, spec: Mapping[str, Any], **defaults: Any) -> Any:
             raise ConfigError(f"{name} has no parameter {key!r}; {nearest(key, fields)}")
         if isinstance(value, Mapping) or key == "inner":
             params[key] = build(kind, value if isinstance(value, Mapping) else {"name": value}, **defaults)
+    if "inner" in fields and "inner" not in params and _required(cls, "inner"):
+        raise ConfigError(f"{name} goes around another one of the {kind}: name it, as in {name}+NAME")
     filled = {key: value for key, value in defaults.items() if key in fields} | params
+    _check_types(name, cls, filled)
     try:
         return cls(**filled)
     except TypeError as error:
         raise ConfigError(f"{name}: {error}") from error
+
+
+_KINDS: dict[str, tuple[Any, str]] = {
+    "int": (numbers.Integral, "a whole number"),
+    "float": (numbers.Real, "a number"),
+    "str": (str, "a text"),
+    "bool": (bool, "true or false"),
+}
+
+
+def _check_types(name: str, cls: type[Any], params: Mapping[str, Any]) -> None:
+    """Parameters of a plain type must have it: what a file or a command line says may be anything."""
+    for field in dataclasses.fields(cls):
+        kind, _, optional = str(field.type).partition(" | ")
+        if field.name not in params or kind not in _KINDS or optional not in ("", "None"):
+            continue
+        value, (wanted, words) = params[field.name], _KINDS[kind]
+        fits = isinstance(value, wanted) and (kind == "bool" or not isinstance(value, bool))
+        if not fits and not (optional and value is None):
+            raise ConfigError(f"{name}: {field.name} must be {words}, got {value!r}")
+
+
+def _required(cls: type[Any], name: str) -> bool:
+    field = next(field for field in dataclasses.fields(cls) if field.name == name)
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
 def describe(kind: str, component: Any) -> dict[str, Any]:

@@ -51,6 +51,14 @@ def test_an_impossible_cut_makes_them_send_the_benign_mean(attack: Any) -> None:
     seen = view(3, 0.0)
     sent = attack.craft(seen, np.random.default_rng(0))
     np.testing.assert_allclose(sent, np.tile(seen.columns.mean, (4, 1)), atol=1e-5)
+    assert "nothing of the attack" in seen.gave_up[0]
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=["krum", "trim"])
+def test_as_long_as_something_is_left_it_is_an_attack(attack: Any) -> None:
+    seen = view(3, 2 * score_of_the_mean(view(3, None)))
+    attack.craft(seen, np.random.default_rng(0))
+    assert not seen.gave_up
 
 
 def test_without_a_cut_they_are_the_full_attacks() -> None:

@@ -82,7 +82,7 @@ def test_alie_shifts_every_coordinate_by_z_standard_deviations() -> None:
     np.testing.assert_allclose(sent, np.tile(expected, (4, 1)), rtol=1e-4, atol=1e-5)
 
 
-def test_mimic_copies_the_same_client_in_every_round() -> None:
+def test_mimic_copies_whoever_is_at_its_place_in_every_round() -> None:
     for seed in range(5):
         seen = view(seed, 12, 3, 40)
         sent = Mimic(victim=5).craft(seen, np.random.default_rng(0))

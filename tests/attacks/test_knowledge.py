@@ -10,7 +10,7 @@ from tesseract_fl.attacks.base import BLIND, FULL, Attack, Knowledge, View
 from tesseract_fl.attacks.fang import FullTrim
 from tesseract_fl.attacks.schedule import Sleeper, Whitewash
 from tesseract_fl.attacks.simple import SignFlip
-from tesseract_fl.simulation.config import Config
+from tesseract_fl.simulation.config import Config, merged
 from tesseract_fl.types import ConfigError, KnowledgeError, Matrix
 
 OWN = np.ones((2, 3), np.float32)
@@ -71,3 +71,16 @@ def test_levels_that_do_not_exist_are_errors() -> None:
         Config.from_table({"knowledge": "none"})
     with pytest.raises(ConfigError, match="did you mean 'defence'"):
         Config.from_table({"knowledge": {"defense": "rule"}})
+
+
+def test_a_level_can_be_set_apart_from_the_rest() -> None:
+    table = merged({"knowledge": "full"}, {"knowledge": {"defence": "report"}})
+    assert Config.from_table(table).knowledge == Knowledge(updates="all", defence="report")
+
+
+@pytest.mark.parametrize("name", ["gaussian", "alie", "min_max", "min_sum"])
+def test_a_spread_that_can_not_be_seen_is_refused_before_the_run_starts(name: str) -> None:
+    alone = {"attack": name if name != "alie" else {"name": "alie", "z": 1.0}, "malicious": 1}
+    Config.from_table(alone)
+    with pytest.raises(ConfigError, match=r"needs to know 2 of them instead of 1.*--knowledge full"):
+        Config.from_table(alone | {"knowledge": "partial"})

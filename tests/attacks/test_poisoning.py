@@ -81,6 +81,7 @@ def test_wrappers_poison_only_in_their_rounds() -> None:
         (LabelFlip, {"source": 2, "target": 12}),
         (Backdoor, {"target": 10}),
         (Backdoor, {"size": 0}),
+        (Backdoor, {"size": 28}),
         (Backdoor, {"share": 0.0}),
         (Backdoor, {"boost": float("inf")}),
     ],

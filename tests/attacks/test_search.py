@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tesseract_fl.attacks.base import View
+from tesseract_fl.attacks.fang import FullKrum
 from tesseract_fl.attacks.search import Camouflage, LineSearch
 from tesseract_fl.rules.base import Rule
 from tesseract_fl.rules.coordinate import TrimmedMean
+from tesseract_fl.rules.fedsgd import FedSGD
 from tesseract_fl.rules.krum import Krum
 from tesseract_fl.rules.tesseract import Tesseract
 from tesseract_fl.types import Aggregate, ConfigError, Matrix, PreconditionError, Updates
 
 
-def asking(rule: Rule[Any], n: int = 20, c: int = 4, d: int = 40) -> tuple[View, list[Matrix]]:
-    benign = np.random.default_rng(0).normal(0.4, 1, size=(n - c, d)).astype(np.float32)
+def asking(rule: Rule[Any], n: int = 20, c: int = 4, d: int = 40, benign: Matrix = None) -> tuple[View, list[Matrix]]:
+    if benign is None:
+        benign = np.random.default_rng(0).normal(0.4, 1, size=(n - c, d)).astype(np.float32)
     own = np.random.default_rng(1).normal(0.4, 1, size=(c, d)).astype(np.float32)
     asked: list[Matrix] = []
 
@@ -40,7 +44,7 @@ def test_nothing_that_was_tried_does_more_harm(rule: Rule[Any], deviation: str) 
     view, asked = asking(rule)
     sent = LineSearch(deviation=deviation).craft(view, np.random.default_rng(0))
     tried = list(asked)
-    assert len(tried) == 10
+    assert len(tried) == 17
     assert progress(view, sent) == pytest.approx(min(progress(view, rows) for rows in tried))
     assert progress(view, sent) < progress(view, view.own)
 
@@ -52,10 +56,49 @@ def test_it_finds_how_far_krum_can_be_pushed() -> None:
     assert progress(view, view.rows(-100 * view.columns.mean)) > 0
 
 
+def test_it_finds_what_full_krum_finds_where_honest_updates_differ_in_length() -> None:
+    """Krum then lives among the short ones, far from the mean."""
+    found = 0
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        benign = rng.normal(0.2, 1, size=(32, 50)) * rng.lognormal(0, 1.2, size=(32, 1))
+        view, _ = asking(Krum(f=8), n=40, c=8, d=50, benign=benign.astype(np.float32))
+        directed = FullKrum().craft(view, np.random.default_rng(0))
+        if view.gave_up:
+            continue
+        found += 1
+        assert progress(view, LineSearch().craft(view, np.random.default_rng(0))) <= 0.5 * progress(view, directed) < 0
+    assert found > 3
+
+
+def test_a_rule_that_nothing_harms_is_left_alone() -> None:
+    view, _ = asking(Krum(f=4))
+    mean = view.columns.mean
+
+    def unmoved(rows: Matrix, state: Any = None) -> Aggregate:
+        return Aggregate(update=mean, state=None, weights=None, report={})
+
+    told = replace(view, ask=unmoved)
+    assert LineSearch().craft(told, np.random.default_rng(0)) is told.own
+    assert "no strength" in told.gave_up[0]
+
+
+def test_an_update_that_is_not_finite_moves_nothing() -> None:
+    view, _ = asking(FedSGD())
+
+    def overflows(rows: Matrix, state: Any = None) -> Aggregate:
+        large = np.abs(rows).max() > 20
+        update = np.full(40, np.inf) if large else rows.mean(axis=0)
+        return Aggregate(update=update, state=None, weights=None, report={})
+
+    sent = LineSearch().craft(replace(view, ask=overflows), np.random.default_rng(0))
+    assert 5 < np.abs(sent).max() <= 20
+
+
 def test_looking_ahead_passes_the_state_on() -> None:
     view, asked = asking(Tesseract(f=4))
-    LineSearch(horizon=3, doublings=2, refinements=0).craft(view, np.random.default_rng(0))
-    assert len(asked) == 6
+    LineSearch(horizon=3, refinements=0).craft(view, np.random.default_rng(0))
+    assert len(asked) == 3 * 13
 
 
 def test_a_rule_that_skips_the_round_is_harmless_not_fatal() -> None:
@@ -67,7 +110,7 @@ def test_a_rule_that_skips_the_round_is_harmless_not_fatal() -> None:
     assert LineSearch().craft(view, np.random.default_rng(0)).shape == (4, 40)
 
 
-@pytest.mark.parametrize("wrong", [{"horizon": 0}, {"doublings": 0}, {"refinements": -1}, {"deviation": "up"}])
+@pytest.mark.parametrize("wrong", [{"horizon": 0}, {"refinements": -1}, {"deviation": "up"}])
 def test_settings_are_checked(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="line_search"):
         LineSearch(**wrong)
@@ -109,7 +152,33 @@ def test_camouflage_may_sacrifice_some() -> None:
 def test_camouflage_that_no_push_gets_past_is_honest_and_says_so() -> None:
     for view in (judged_by(-99.0), judged_by(99.0, rejected=[{"client": "2", "code": "norm", "detail": ""}])):
         assert Camouflage().craft(view, np.random.default_rng(0)) is view.own
-        assert "punish" in view.gave_up[0]
+        assert "unpunished" in view.gave_up[0]
+
+
+def test_camouflage_finds_a_push_where_only_a_large_one_passes() -> None:
+    """A rule that punishes the outermost on either side may let pass what is far, and not what is near."""
+    seen, _ = asking(TrimmedMean(f=4))
+
+    def ask(rows: Matrix, state: Any = None) -> Aggregate:
+        verdicts = [*(np.abs(push(seen, rows) - 5) > 1.0).tolist(), *[False] * 16]
+        return Aggregate(update=rows[0], state=None, weights=None, report={"penalised": verdicts})
+
+    view = replace(seen, ask=ask, ids=("0", "1", "2", "3"))
+    sent = Camouflage().craft(view, np.random.default_rng(0))
+    assert not view.gave_up
+    assert np.abs(push(view, sent) - 5).max() <= 1.0
+
+
+def test_camouflage_is_punished_no_more_than_the_honest_are() -> None:
+    seen, _ = asking(TrimmedMean(f=4))
+
+    def ask(rows: Matrix, state: Any = None) -> Aggregate:
+        verdicts = [*(push(seen, rows) > [0.0, 9, 9, 9]).tolist(), *[True] * 8, *[False] * 8]
+        return Aggregate(update=rows[0], state=None, weights=None, report={"penalised": verdicts})
+
+    view = replace(seen, ask=ask, ids=("0", "1", "2", "3"))
+    assert push(view, Camouflage().craft(view, np.random.default_rng(0))).min() > 2
+    assert not view.gave_up
 
 
 def test_camouflage_goes_all_the_way_where_nobody_looks() -> None:
@@ -119,7 +188,9 @@ def test_camouflage_goes_all_the_way_where_nobody_looks() -> None:
     np.testing.assert_allclose(sent, view.rows(sent[0]), rtol=1e-6)
 
 
-@pytest.mark.parametrize("settings", [{"deviation": "up"}, {"halvings": 0}, {"sacrifice": 1.0}, {"most": 0.0}])
+@pytest.mark.parametrize(
+    "settings", [{"deviation": "up"}, {"steps": 0}, {"halvings": -1}, {"sacrifice": 1.0}, {"most": 0.0}]
+)
 def test_camouflage_that_makes_no_sense_is_an_error(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="camouflage"):
         Camouflage(**settings)

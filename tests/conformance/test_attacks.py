@@ -11,8 +11,10 @@ import pytest
 import torch
 
 from tesseract_fl import registry
-from tesseract_fl.attacks.base import Attack, View
-from tesseract_fl.attacks.simple import Gaussian
+from tesseract_fl.attacks.base import Attack, NoAttack, View
+from tesseract_fl.attacks.hidden import Alie, Mimic
+from tesseract_fl.attacks.search import Camouflage, LineSearch
+from tesseract_fl.attacks.simple import Gaussian, NonFinite
 from tesseract_fl.data.base import Dataset
 from tesseract_fl.kernels import sign
 from tesseract_fl.rules.fedsgd import FedSGD
@@ -55,7 +57,7 @@ def test_crafted_rows_are_finite_of_the_right_shape_and_reproducible(attack: Att
     first, second = (attack.craft(view, np.random.default_rng(5)) for _ in range(2))
     assert first.shape == (4, 30)
     assert first.dtype == np.float32
-    assert np.isfinite(first).all() == attack.finite
+    assert np.isfinite(first).all() == (not isinstance(attack, NonFinite))
     np.testing.assert_array_equal(first, second)
     np.testing.assert_array_equal(view.benign, before[0])
     np.testing.assert_array_equal(view.own, before[1])
@@ -66,10 +68,48 @@ def test_nobody_malicious_crafts_nothing(attack: Attack) -> None:
     assert attack.craft(seen(noise(), 0), np.random.default_rng(0)).shape == (0, 30)
 
 
-@pytest.mark.parametrize("attack", HARMFUL.values(), ids=HARMFUL)
-def test_nobody_honest_is_an_error(attack: Attack) -> None:
-    with pytest.raises(ConfigError):
-        attack.craft(seen(noise(4), 4), np.random.default_rng(0))
+@every_attack
+def test_nobody_honest_is_an_error_for_whoever_goes_by_their_updates(attack: Attack) -> None:
+    everybody = seen(noise(4), 4)
+    if attack.needs.updates == "all":
+        with pytest.raises(ConfigError, match=r"honest|malicious"):
+            attack.craft(everybody, np.random.default_rng(0))
+    elif not isinstance(attack, Alie):  # which needs an honest client to be won over
+        assert attack.craft(everybody, np.random.default_rng(0)).shape == (4, 30)
+
+
+@every_attack
+def test_honest_updates_that_are_not_finite_are_left_out(attack: Attack) -> None:
+    matrix = noise(21)
+    matrix[4] = np.nan
+    whole, hurt = (attack.craft(seen(m, 4), np.random.default_rng(5)) for m in (np.delete(matrix, 4, 0), matrix))
+    if not isinstance(attack, Mimic | LineSearch | Camouflage | Alie):  # who copy it, ask with it, or count it
+        np.testing.assert_array_equal(hurt, whole)
+
+
+@every_attack
+def test_where_no_honest_update_is_finite_there_is_nothing_left_to_attack(attack: Attack) -> None:
+    matrix = noise()
+    matrix[4:] = np.nan
+    view = seen(matrix, 4)
+    assert attack.craft(view, np.random.default_rng(5)) is view.own
+    assert not view.gave_up
+
+
+WRAPPERS = [name for name, attack in ATTACKS.items() if hasattr(attack, "inner")]
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+@every_attack
+def test_wrappers_go_around_any_attack(wrapper: str, attack: Attack) -> None:
+    wrapped = registry.lookup("attacks", wrapper)(inner=attack)
+    assert wrapped.needs == attack.needs
+    assert wrapped.least_known == attack.least_known
+    early, late = (seen(noise(), 4, round=round) for round in (1, 1001))
+    for view in (early, late):
+        struck = wrapped.active(view.round)
+        as_told = attack.craft(dataclasses.replace(view, round=wrapped.clock(view.round)), np.random.default_rng(5))
+        np.testing.assert_array_equal(wrapped.craft(view, np.random.default_rng(5)), as_told if struck else view.own)
 
 
 @every_attack
@@ -99,10 +139,12 @@ def quadratic_loss(attack: Attack, rounds: int = 150) -> float:
     """½‖w − w*‖² after learning, by a plain mean, how frequent each class is: ½‖w − onehot(y)‖² per sample.
 
     w* is that of the honest clients. They have different classes, and a batch is 32 labels, so poisoned data
-    hurts as well as crafted updates.
+    hurts as well as crafted updates. The malicious clients have what the honest ones have on average: as long as they
+    behave, they do no harm.
     """
     frequencies = np.random.default_rng(0).dirichlet(np.linspace(2, 0.1, CLASSES), size=N)
     target, w = frequencies[C:].mean(axis=0), np.zeros(CLASSES)
+    frequencies[:C] = target
     reference = np.zeros(CLASSES, np.int8)
     for t in range(1, rounds + 1):
         rng = np.random.default_rng(t)
@@ -126,6 +168,10 @@ def undisturbed() -> float:
 
 # gaussian looks like an honest client on purpose; what is not finite never gets past the gate (see test_simple.py)
 SHARP = {name: attack for name, attack in HARMFUL.items() if name not in ("gaussian", "non_finite")}
+
+
+def test_who_behaves_does_no_harm() -> None:
+    assert quadratic_loss(NoAttack()) < 1.1 * undisturbed()
 
 
 @pytest.mark.parametrize("attack", SHARP.values(), ids=SHARP)

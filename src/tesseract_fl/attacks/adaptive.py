@@ -29,6 +29,7 @@ class Dilution:
         self.mean = view.columns.mean
         self.reference = view.reference
         self.steps = math.ceil(1 / step)
+        self.kept = False  # whether anything of any row was left
         ranks = np.empty(view.d, np.int64)
         ranks[np.argsort(np.abs(self.mean), kind="stable")] = np.arange(view.d)
         self.turn = np.minimum((ranks / (step * view.d)).astype(np.int64), self.steps - 1)  # when each is replaced
@@ -39,8 +40,14 @@ class Dilution:
         gain = self._per_turn(honest) - self._per_turn(row)  # what each step changes
         scores = self._per_turn(row).sum() + np.concatenate([[0.0], np.cumsum(gain)])
         passing = np.flatnonzero(scores <= self.cut)
-        diluted: Floats = np.where(self.turn < (passing[0] if len(passing) else self.steps), honest, row)
+        taken = int(passing[0]) if len(passing) else self.steps
+        self.kept |= taken < self.steps
+        diluted: Floats = np.where(self.turn < taken, honest, row)
         return diluted
+
+    def finish(self, view: View) -> None:
+        if not self.kept:
+            view.gave_up.append("the cut leaves nothing of the attack: every coordinate is the honest mean's")
 
     def _per_turn(self, row: Floats) -> Float64s:
         """The flip-score of a row, by the step that would replace a coordinate."""
@@ -88,6 +95,7 @@ class AdaptiveKrum(Attack):
         rows = self.krum.noise_of(view, rng)
         for row in rows:
             row[:] = dilution.of(row - np.float32(strength) * view.direction, noise=row)
+        dilution.finish(view)
         return rows
 
 
@@ -115,4 +123,5 @@ class AdaptiveTrim(Attack):
             owed += row
             row[:] = dilution.of(owed.astype(row.dtype))
             owed -= row
+        dilution.finish(view)
         return rows

@@ -1,7 +1,7 @@
 """The contract of an attack: a frozen configuration, and `craft(view, rng)` → rows for the malicious clients.
 
 `view` is what the threat model grants, `needs` what the attack can't do without. The public call is final: it
-checks what it was given, lets the attack craft, and checks what came out.
+checks what it was given, lets the attack craft, and checks the shape and type of what came out.
 """
 
 from __future__ import annotations
@@ -44,6 +44,11 @@ class Knowledge:
         for name, levels in (("updates", UPDATES), ("defence", DEFENCE)):
             if getattr(self, name) not in levels:
                 raise ConfigError(f"knowledge.{name} must be one of {', '.join(levels)}, got {getattr(self, name)!r}")
+        if (self.updates, self.defence) == ("own", "rule"):
+            raise ConfigError(
+                'knowledge: whoever asks the rule what it would do learns what the others send; defence = "rule" needs '
+                'updates = "all"'
+            )
 
     def lacks(self, needs: Knowledge) -> str:
         """What is missing for `needs`, in words; empty if nothing is."""
@@ -117,10 +122,12 @@ class View:
         defence = "rule" if self.ask is not None else "report" if self.report is not None else "nothing"
         return Knowledge(updates="own" if self.benign is None else "all", defence=defence)
 
-    @property
+    @cached_property
     def known(self) -> Matrix:
-        """The honest updates that the attacker knows: those of the others, else its own."""
-        return self.own if self.benign is None else self.benign
+        """The honest updates that the attacker knows, if they are finite: those of the others, else its own."""
+        rows = self.benign if self.benign is not None and len(self.benign) else self.own
+        finite = np.isfinite(kernels.squared_norms(rows))
+        return rows if finite.all() else rows[finite]
 
     @cached_property
     def columns(self) -> kernels.Columns:
@@ -151,12 +158,16 @@ class Attack(ABC):
     """
 
     requires: ClassVar[Knowledge] = FULL  # everything, unless an attack says otherwise
-    finite: ClassVar[bool] = True  # whether all that it sends are finite numbers
 
     @property
     def needs(self) -> Knowledge:
         """What the attack must be granted."""
         return self.requires
+
+    @property
+    def least_known(self) -> int:
+        """How many honest updates it must know: 2 where it measures their spread."""
+        return 1
 
     @final
     def craft(self, view: View, rng: np.random.Generator) -> Matrix:
@@ -165,6 +176,9 @@ class Attack(ABC):
             return view.own
         self.check_granted(view.knowledge)
         self.check(view.n, view.c)
+        if not len(view.known):
+            return view.own  # the model is ruined: there is nothing left to go against
+        self.check_known(len(view.known))
         rows = self._craft(view, rng)
         if rows.shape != (view.c, view.d) or rows.dtype != view.dtype:
             raise TypeError(
@@ -179,10 +193,19 @@ class Attack(ABC):
         if lacking:
             raise KnowledgeError(f"{type(self).__name__} needs to know {lacking}; grant it with --knowledge full")
 
+    @final
+    def check_known(self, updates: int) -> None:
+        """Raise ConfigError if the attack needs to know more honest updates than these."""
+        if updates < self.least_known:
+            raise ConfigError(
+                f"{type(self).__name__} measures how far honest updates are spread, and needs to know "
+                f"{self.least_known} of them instead of {updates}: let more take part, or grant --knowledge full"
+            )
+
     def check(self, n: int, c: int) -> None:
         """Raise ConfigError unless the attack is defined for c malicious among n clients."""
-        if n - c < 1:
-            raise ConfigError(f"an attack needs at least one honest client, got {c} malicious of {n}")
+        if n == c and self.needs.updates == "all":
+            raise ConfigError(f"{type(self).__name__} goes by the honest clients' updates, but all {n} are malicious")
 
     @abstractmethod
     def _craft(self, view: View, rng: np.random.Generator) -> Matrix: ...

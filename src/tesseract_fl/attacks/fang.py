@@ -53,7 +53,7 @@ class FullKrum(Attack):
     λ starts at sqrt(min_i Σ_{l near i} ‖u_i − u_l‖² / ((n−2c−1)·d)) + max_i ‖u_i‖/√d and is halved until
     the attacker's own Krum, with the c crafted updates in place, picks a malicious one. Below
     `smallest` no λ works, and the attacker behaves honestly. Uniform noise in ±`noise`/d tells the
-    malicious clients apart.
+    malicious clients apart, as far as λ in single precision has room for it: in large models it may not.
     """
 
     requires = ALL_UPDATES
@@ -93,11 +93,12 @@ class FullKrum(Attack):
 
     def strength(self, view: View) -> float | None:
         """λ, or None where none works."""
-        n, c, d = view.n, view.c, view.d
-        s = view.direction
-        norms = squared_norms(view.benign)
-        between = squared_distances(gram(view.benign, centre="mean"))  # benign × benign
-        along = dots(view.benign, s)
+        benign, s = view.known, view.direction
+        n, c, d = len(benign) + view.c, view.c, view.d
+        self.check(n, c)  # some of the honest clients' updates may not be finite
+        norms = squared_norms(benign)
+        between = squared_distances(gram(benign, centre="mean"))  # benign × benign
+        along = dots(benign, s)
         size = int(np.count_nonzero(s))
 
         nearest = np.sort(between, axis=1)[:, 1 : n - c - 1]  # without itself, n−c−2 of them

@@ -19,7 +19,7 @@ DEVIATIONS = ("unit", "std", "sign")
 def deviation(view: View, kind: str) -> Float64s:
     """The direction p in which rows leave the mean: −mean/‖mean‖, −std or −sign(mean), of the known honest updates."""
     if kind == "std":
-        return -spread(view)
+        return -view.columns.std
     if kind == "sign":
         return -view.direction.astype(np.float64)
     mean = view.columns.mean
@@ -27,11 +27,9 @@ def deviation(view: View, kind: str) -> Float64s:
     return p
 
 
-def spread(view: View) -> Float64s:
-    """The standard deviation of every coordinate of the known honest updates, of which there must be two."""
-    if len(view.known) < 2:
-        raise ConfigError("the spread of the honest updates can't be told from one of them: grant knowledge of all")
-    return view.columns.std
+def least_for(kind: str) -> int:
+    """How many honest updates must be known for a deviation of this kind."""
+    return 2 if kind == "std" else 1
 
 
 def check_deviation(attack: str, kind: str) -> None:
@@ -62,9 +60,13 @@ class Alie(Attack):
         if self.z is None and c > 0:
             self.largest_z(n, c)
 
+    @property
+    def least_known(self) -> int:
+        return 2
+
     def _craft(self, view: View, rng: np.random.Generator) -> Matrix:
         z = self.z if self.z is not None else self.largest_z(view.n, view.c)
-        return view.rows(view.columns.mean - z * spread(view))
+        return view.rows(view.columns.mean - z * view.columns.std)
 
     @staticmethod
     def largest_z(n: int, c: int) -> float:
@@ -89,9 +91,16 @@ class _Farthest(Attack):
     def __post_init__(self) -> None:
         check_deviation(type(self).__name__, self.deviation)
 
+    @property
+    def least_known(self) -> int:
+        return 2
+
     def _craft(self, view: View, rng: np.random.Generator) -> Matrix:
         p = deviation(view, self.deviation)
-        return view.rows(view.columns.mean + self.strength(view, p) * p)
+        strength = self.strength(view, p)
+        if not strength:
+            return view.honest(f"{type(self).__name__}: the honest updates are all the same")
+        return view.rows(view.columns.mean + strength * p)
 
     def strength(self, view: View, p: Float64s) -> float:
         """γ: ‖mean + γp − u_i‖² = ‖mean − u_i‖² + 2γ⟨p, mean − u_i⟩ + γ²‖p‖² is a quadratic in γ."""
@@ -144,8 +153,9 @@ class MinSum(_Farthest):
 class Mimic(Attack):
     """All copy one and the same honest client in every round: harmless if all are alike, not if they differ.
 
-    `victim` is its place among the honest clients of the round, so always the same one where all take part. Which one
-    does most harm depends on who has what data; the original attack looks for it in the first rounds.
+    `victim` is its place among the honest clients of the round, so always the same one where all take part; of sampled
+    clients it may be another one in each round. Which one does most harm depends on who has what data; the original
+    attack looks for it in the first rounds.
 
     Karimireddy, He, Jaggi: Byzantine-robust learning on heterogeneous datasets via bucketing, 2022.
     """

@@ -99,6 +99,11 @@ class Backdoor(Attack):
         return self._triggered(x[others]), y[others].fill_(self.target)
 
     def _triggered(self, x: Tensor) -> Tensor:
+        side = min(x.shape[-2:] if x.ndim > 2 else x.shape[-1:])
+        if self.size >= side:
+            raise ConfigError(
+                f"backdoor: size must be below {side}, or the trigger is the whole input, got {self.size}"
+            )
         x = x.clone()
         corner = x[..., -self.size :, -self.size :] if x.ndim > 2 else x[..., -self.size :]
         corner.fill_(self.value)

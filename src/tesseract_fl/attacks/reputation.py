@@ -15,7 +15,7 @@ from tesseract_fl.types import Bools, ConfigError, Floats, Matrix
 def typical_flip_score(view: View) -> float:
     """The median of last round's flip-scores; where the rule reports none, that of the honest clients now."""
     reported = (view.report or {}).get("flip_score")
-    return float(np.median(flip_scores(view.benign, view.reference) if reported is None else reported))
+    return float(np.median(flip_scores(view.known, view.reference) if reported is None else reported))
 
 
 def with_flip_score(view: View, row: Floats, where: Bools, score: float) -> Floats | None:

@@ -31,6 +31,10 @@ class Scheduled(Attack):
     def needs(self) -> Knowledge:
         return self.inner.needs
 
+    @property
+    def least_known(self) -> int:
+        return self.inner.least_known
+
     def check(self, n: int, c: int) -> None:
         self.inner.check(n, c)
 

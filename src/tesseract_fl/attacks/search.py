@@ -8,34 +8,40 @@ from dataclasses import dataclass
 import numpy as np
 
 from tesseract_fl.attacks.base import FULL, Attack, View
-from tesseract_fl.attacks.hidden import check_deviation, deviation
+from tesseract_fl.attacks.hidden import check_deviation, deviation, least_for
 from tesseract_fl.kernels import squared_norms
 from tesseract_fl.types import ConfigError, Float64s, Matrix, RoundSkipped
+
+_LADDER = [*((1, k) for k in range(-2, 3)), *((0, k) for k in range(-6, 1))]  # from the mean or from 0, 4^k
 
 
 @dataclass(frozen=True, kw_only=True)
 class LineSearch(Attack):
-    """mean + γ·p for the γ at which the rule itself, asked, moves the model farthest back.
+    """mean + γ·p, or γ·p alone, whichever the rule itself, asked, is moved back farthest by.
 
     Damage is −⟨g, mean⟩/‖mean‖², summed over `horizon` rounds in which the honest clients would send the same
-    again, so that reputation lost is counted too. γ is searched in doublings and then in `refinements` halvings
-    of the interval around the best; γ = 1 is as long as an honest update. Nothing is known of the rule but what it
-    answers. A round that the rule would skip does not move the model.
+    again, so that reputation lost is counted too. γ is searched in powers of four, up to 16 times as long as an honest
+    update and down to where Krum would look among short ones, and then in `refinements` halvings of the interval
+    around the best. Nothing is known of the rule but what it answers. A round that the rule would skip, or that would
+    make the model infinite, does not move it. Where nothing does more damage than the honest mean, they behave.
 
-    After the tailored attacks of Shejwalkar, Houmansadr: Manipulating the Byzantine, 2021.
+    After the tailored attacks of Shejwalkar, Houmansadr: Manipulating the Byzantine, 2021, which start from the mean.
     """
 
     requires = FULL
 
     deviation: str = "sign"
     horizon: int = 1
-    doublings: int = 8
-    refinements: int = 1
+    refinements: int = 2
 
     def __post_init__(self) -> None:
         check_deviation("line_search", self.deviation)
-        if self.horizon < 1 or self.doublings < 1 or self.refinements < 0:
-            raise ConfigError("line_search: horizon and doublings must be at least 1, refinements at least 0")
+        if self.horizon < 1 or self.refinements < 0:
+            raise ConfigError("line_search: horizon must be at least 1, refinements at least 0")
+
+    @property
+    def least_known(self) -> int:
+        return least_for(self.deviation)
 
     def _craft(self, view: View, rng: np.random.Generator) -> Matrix:
         mean = view.columns.mean
@@ -46,13 +52,19 @@ class LineSearch(Attack):
         norm = math.sqrt(float(np.square(view.columns.std).sum() + mean @ mean))  # of an honest update
         p *= norm / length
 
-        tried = {gamma: self._damage(view, mean + gamma * p) for gamma in 2.0 ** np.arange(-3, self.doublings - 3)}
-        ratio = 2.0
+        def row(start: int, gamma: float) -> Float64s:
+            return start * mean + gamma * p
+
+        tried = {(start, 4.0**k): self._damage(view, row(start, 4.0**k)) for start, k in _LADDER}
+        ratio = 4.0
         for _ in range(self.refinements):
-            best, ratio = max(tried, key=tried.__getitem__), math.sqrt(ratio)
+            (start, best), ratio = max(tried, key=tried.__getitem__), math.sqrt(ratio)
             for gamma in (best / ratio, best * ratio):
-                tried[gamma] = self._damage(view, mean + gamma * p)
-        return view.rows(mean + max(tried, key=tried.__getitem__) * p)
+                tried[start, gamma] = self._damage(view, row(start, gamma))
+        worst = max(tried, key=tried.__getitem__)
+        if tried[worst] <= self._damage(view, mean):
+            return view.honest("line_search: the rule is harmed by no strength")
+        return view.rows(row(*worst))
 
     def _damage(self, view: View, row: Float64s) -> float:
         assert view.ask is not None
@@ -64,7 +76,8 @@ class LineSearch(Attack):
             except RoundSkipped:
                 break
             state = out.state
-            damage -= float(out.update @ mean)
+            if np.isfinite(out.update).all():
+                damage -= float(out.update @ mean)
         return damage / float(mean @ mean)
 
 
@@ -72,26 +85,35 @@ class LineSearch(Attack):
 class Camouflage(Attack):
     """Colluders that differ: each one's own honest update as a cover, and as much of a common push as goes unpunished.
 
-    √(1 − γ²)·own_i + γ·τ·p,  p the unit deviation, τ the median norm of the honest updates, and γ the largest in
-    `halvings` steps of bisection for which the gate lets all malicious clients in and the rule, asked, penalises at
-    most the share `sacrifice` of them. So every evidence that the rule has is satisfied at once. Where a rule gives
-    no verdicts, γ is `most`; where no γ passes, they behave honestly. Where a rule remembers, a smaller `most` may
-    pass for longer.
+    √(1 − γ²)·own_i + γ·τ·p,  p the unit deviation, τ the median norm of the honest updates, and γ the largest for
+    which the gate lets all malicious clients in and the rule, asked, penalises no larger a share of them than of the
+    honest clients; `sacrifice` is how much larger it may be. It is looked for from `most` down in `steps` equal
+    steps, since a rule that punishes the outermost on either side may let a large push pass and a small one not, and
+    then in `halvings` of the step above the one that passed. So every evidence that the rule has is satisfied
+    at once. Where a rule gives no verdicts, γ is `most`; where none was found, they behave honestly. Where a rule
+    remembers, a smaller `most` may pass for longer.
     """
 
     requires = FULL
 
     deviation: str = "sign"
-    halvings: int = 5
+    steps: int = 8
+    halvings: int = 3
     sacrifice: float = 0.0
     most: float = 1.0
 
     def __post_init__(self) -> None:
         check_deviation("camouflage", self.deviation)
-        if self.halvings < 1 or not 0 <= self.sacrifice < 1:
-            raise ConfigError("camouflage: halvings must be at least 1, sacrifice at least 0 and below 1")
+        if self.steps < 1 or self.halvings < 0 or not 0 <= self.sacrifice < 1:
+            raise ConfigError(
+                "camouflage: steps must be at least 1, halvings at least 0, sacrifice at least 0 and below 1"
+            )
         if not 0 < self.most <= 1:
             raise ConfigError(f"camouflage: most must be above 0 and at most 1, got {self.most}")
+
+    @property
+    def least_known(self) -> int:
+        return least_for(self.deviation)
 
     def _craft(self, view: View, rng: np.random.Generator) -> Matrix:
         p = deviation(view, self.deviation)
@@ -103,14 +125,16 @@ class Camouflage(Attack):
         def rows(gamma: float) -> Matrix:
             return (math.sqrt(1 - gamma**2) * view.own + gamma * p).astype(view.dtype)
 
-        if self._unpunished(view, rows(self.most)):
-            return rows(self.most)
-        best, step = 0.0, self.most / 2
+        downwards = np.linspace(self.most, 0, self.steps + 1)
+        passed = next((gamma for gamma in downwards[:-1] if self._unpunished(view, rows(gamma))), 0.0)
+        if passed == self.most:
+            return rows(passed)
+        step = self.most / self.steps
         for _ in range(self.halvings):
-            if self._unpunished(view, rows(best + step)):
-                best += step
             step /= 2
-        return rows(best) if best else view.honest("camouflage: the rule would punish every push")
+            if self._unpunished(view, rows(passed + step)):
+                passed += step
+        return rows(passed) if passed else view.honest("camouflage: no push was found that goes unpunished")
 
     def _unpunished(self, view: View, rows: Matrix) -> bool:
         assert view.ask is not None
@@ -121,4 +145,7 @@ class Camouflage(Attack):
         if any(rejection["client"] in view.ids for rejection in report.get("rejected", ())):
             return False
         penalised = report.get("penalised")
-        return penalised is None or float(np.mean(penalised[: view.c])) <= self.sacrifice
+        if penalised is None:
+            return True
+        ours, theirs = np.mean(penalised[: view.c]), np.mean(penalised[view.c :] or [False])
+        return bool(ours <= theirs + self.sacrifice)

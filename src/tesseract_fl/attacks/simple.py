@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from tesseract_fl.attacks.base import ALL_UPDATES, BLIND, Attack, View
-from tesseract_fl.attacks.hidden import spread
 from tesseract_fl.types import ConfigError, Matrix
 
 
@@ -31,9 +30,13 @@ class Gaussian(Attack):
     def __post_init__(self) -> None:
         _check_positive("gaussian", "scale", self.scale)
 
+    @property
+    def least_known(self) -> int:
+        return 2
+
     def _craft(self, view: View, rng: np.random.Generator) -> Matrix:
         u = rng.standard_normal((view.c, view.d), dtype=np.float32)  # c × d
-        u *= self.scale * spread(view)
+        u *= self.scale * view.columns.std
         u += view.columns.mean
         return u.astype(view.dtype, copy=False)
 
@@ -76,7 +79,6 @@ class NonFinite(Attack):
     """One NaN or infinity in an otherwise honest update: enough to end a federation that does not look."""
 
     requires = BLIND
-    finite = False
 
     def _craft(self, view: View, rng: np.random.Generator) -> Matrix:
         rows = view.own.copy()

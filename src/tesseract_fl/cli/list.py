@@ -22,7 +22,8 @@ def command(kind: str, as_json: bool) -> None:
     for name in registry.table(kind):
         cls = registry.lookup(kind, name)
         text = (cls.__doc__ or "").strip().splitlines()
-        entries.append({"name": name, "summary": text[0] if text else "", "parameters": _parameters(cls)})
+        entry: dict[str, Any] = {"name": name, "summary": text[0] if text else "", "parameters": _parameters(cls)}
+        entries.append(entry | ({"needs": _needs(cls)} if kind == "attacks" else {}))
     if as_json:
         click.echo(json.dumps(entries, indent=2))
         return
@@ -38,8 +39,17 @@ def command(kind: str, as_json: bool) -> None:
         given = [name if value is None else f"{name}={value}" for name, value in entry["parameters"].items()]
         if given:
             cell.append(f"\n{', '.join(given)}", style="dim")
+        if "needs" in entry:
+            needs = entry["needs"] or {"updates": "as its attack"}
+            cell.append(f"\nneeds {', '.join(f'{what}: {level}' for what, level in needs.items())}", style="dim")
         table.add_row(entry["name"], cell)
     Console().print(table)
+
+
+def _needs(attack: Any) -> dict[str, str] | None:
+    """The knowledge that an attack must be granted; None for one that needs what the attack inside of it needs."""
+    wraps = any(field.name == "inner" for field in dataclasses.fields(attack))
+    return None if wraps else dataclasses.asdict(attack.requires)
 
 
 def _parameters(cls: type[Any]) -> dict[str, Any]:

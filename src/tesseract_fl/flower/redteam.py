@@ -149,6 +149,8 @@ def check_possible(attack: Attack, *, pooled: bool) -> None:
             f"{type(attack).__name__} needs to know {lacking}: a client sees its own update only. "
             "Armed clients that share a folder (pool=…) know each other's; what the server does, none of them sees"
         )
+    if not pooled:
+        attack.check_known(1)
 
 
 def round_of(message: Message) -> int:

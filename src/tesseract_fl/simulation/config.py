@@ -100,6 +100,8 @@ class Config:
             self.attack.check_granted(self.knowledge)
         if self.malicious and self.participation == 1:
             self.attack.check(self.clients, self.malicious)
+            honest = self.clients - self.malicious
+            self.attack.check_known(honest if self.knowledge.updates == "all" else self.malicious)
 
     @property
     def clients_per_round(self) -> int:
@@ -140,10 +142,7 @@ class Config:
                 raise ConfigError(f"{name} must be a name or a table, got {spec!r}")
             settings[name] = registry.build(kind, spec, **({"f": f} if kind == "rules" else {}))
         settings["gate"] = _part("gate", Gate, settings.get("gate", {}))
-        knowledge = settings.get("knowledge", "full")
-        settings["knowledge"] = _part(
-            "knowledge", Knowledge, KNOWLEDGE.get(knowledge, knowledge) if isinstance(knowledge, str) else knowledge
-        )
+        settings["knowledge"] = _part("knowledge", Knowledge, _granted(settings.get("knowledge", "full")))
         return cls(**settings)
 
     def to_table(self) -> dict[str, Any]:
@@ -197,6 +196,14 @@ def _assumed(f: Any, rule: Any) -> Any:
     if isinstance(rule, Mapping) and "f" in rule:
         raise ConfigError(f"f is set twice: f = {f!r} and rule.f = {rule['f']!r}")
     return f
+
+
+def _granted(knowledge: Any) -> Any:
+    """Knowledge by its name, or by its name and what differs from it: {name = "full", defence = "report"}."""
+    levels = {"name": knowledge} if isinstance(knowledge, str) else knowledge
+    if not isinstance(levels, Mapping) or levels.get("name", "full") not in KNOWLEDGE:
+        return knowledge
+    return KNOWLEDGE[levels.get("name", "full")] | {name: value for name, value in levels.items() if name != "name"}
 
 
 def _part(part: str, cls: type[T], settings: Any) -> T:
