@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import hashlib
 import numbers
 from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoints, entry_points
+from pathlib import Path
 from typing import Any
 
 from tesseract_fl.types import ConfigError
@@ -127,6 +129,16 @@ def lookup(kind: str, name: str) -> type[Any]:
     module, _, attribute = names[name].partition(":")
     found: type[Any] = getattr(import_module(module), attribute)
     return found
+
+
+def origin(kind: str, name: str) -> str | None:
+    """Which code a component of another package comes from: its version and a hash of its module. None for our own."""
+    if name in BUILTIN[kind]:
+        return None
+    point = _offered(kind)[name]
+    file = import_module(point.module).__file__
+    code = hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16] if file else ""
+    return f"{point.dist.name} {point.dist.version} {code}" if point.dist else code
 
 
 def build(kind: str, spec: Mapping[str, Any], **defaults: Any) -> Any:

@@ -28,7 +28,7 @@ from tesseract_fl.experiments.store import Store
 from tesseract_fl.experiments.sweep import Job, _play_elsewhere, cells, label, run_cells
 from tesseract_fl.reports import grid as results
 from tesseract_fl.simulation.config import Config
-from tesseract_fl.types import ConfigError, DataError
+from tesseract_fl.types import ConfigError, DataError, TesseractError
 
 BASE: dict[str, Any] = {
     "data": "breast_cancer",
@@ -150,10 +150,10 @@ def test_a_damaged_summary_is_not_served(tmp_path: Path) -> None:
         Store.summary(tmp_path)
 
 
-def sweep(folder: Path, *more: str) -> subprocess.Popen[bytes]:
+def sweep(folder: Path, *more: str, file: str = "grid.toml") -> subprocess.Popen[bytes]:
     code = "from tesseract_fl.cli import main; main()"
     return subprocess.Popen(
-        [sys.executable, "-c", code, "sweep", "grid.toml", "--workers", "1", *more],
+        [sys.executable, "-c", code, "sweep", file, "--workers", "1", *more],
         cwd=folder, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
 
@@ -238,14 +238,54 @@ def test_two_names_of_one_run_are_played_once_and_both_shown(tmp_path: Path, wor
     grid = cells({"base": BASE | {"rounds": 2}, "grid": {"rule": ["tesseract", {"name": "tesseract", "decay": 0.99}]}})
     rounds = {True: 0, False: 0}  # played, and already there
 
-    def count(more: int, played: bool) -> None:
-        rounds[played] += more
+    def count(kind: str, more: int, seconds: float | None) -> None:
+        rounds[seconds is not None] += more
 
     for _ in range(2):  # the second time from the store
         found = list(run_cells(grid, Store(tmp_path), workers=workers, on_round=count))
         assert sorted(cell.labels["rule"] for cell, _, _ in found) == ["tesseract", "tesseract(decay=0.99)"]
     assert len(list(tmp_path.iterdir())) == 1
     assert rounds == {True: 2, False: 6}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_run_that_can_not_be_played_does_not_keep_the_others_from_it(tmp_path: Path, workers: int) -> None:
+    grid = cells({"base": BASE | {"rounds": 2}, "grid": {"model": ["dnn", "logistic"], "seed": [0, 1]}})
+    failed: list[Any] = []
+    found = list(run_cells(grid, Store(tmp_path), workers=workers, on_failure=lambda *told: failed.append(told)))
+    assert [cell.labels["model"] for cell, _, _ in found] == ["logistic", "logistic"]
+    assert [(cell.labels["model"], type(error)) for cell, error in failed] == [("dnn", ConfigError)] * 2
+    with pytest.raises(ConfigError, match="dnn takes images"):
+        list(run_cells(grid, Store(tmp_path), workers=workers))
+
+
+def test_the_command_shows_what_could_be_played_and_says_what_could_not(tmp_path: Path) -> None:
+    file = tmp_path / "grid.toml"
+    file.write_text(FILE.format(rounds=2) + 'model = ["dnn", "logistic"]\n')
+    shown = CliRunner().invoke(command, [str(file), "--store", str(tmp_path / "store"), "--workers", "1"])
+    assert shown.exit_code == 1
+    assert "4 of 8 runs" in shown.stdout
+    assert "4 runs could not be played" in shown.stderr
+    assert "dnn takes images" in shown.stderr
+
+
+def test_two_grids_on_one_store_play_a_run_once(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.toml").write_text(FILE.format(rounds=300))
+    both = [sweep(tmp_path, "--store", "store", file=f"{name}.toml") for name in ("one", "two")]
+    assert [process.wait(timeout=240) for process in both] == [0, 0]
+    assert (tmp_path / "one/results.csv").read_text() == (tmp_path / "two/results.csv").read_text()
+    for path in (tmp_path / "store").glob("*/metrics.jsonl"):
+        rounds = [json.loads(line)["round"] for line in path.read_text().splitlines()]
+        assert rounds == list(range(1, 301))
+
+
+def test_presets_may_vary() -> None:
+    grid = cells({"base": {"rounds": 7}, "grid": {"preset": ["mnist", "shakespeare"], "scale": ["paper", "cpu"]}})
+    assert [(c.config.to_table()["model"]["name"], c.config.batch) for c in grid] == [
+        ("dnn", 32), ("dnn", 32), ("gru", 100), ("gru", 20)
+    ]  # fmt: skip
+    assert {c.config.rounds for c in grid} == {7}
 
 
 def features(folder: Path, seed: int) -> Path:
@@ -266,9 +306,12 @@ def test_other_data_in_another_folder_is_another_run(tmp_path: Path) -> None:
 def test_data_that_is_not_what_the_run_is_stored_under_is_not_played(tmp_path: Path) -> None:
     (cell,) = cells({"base": BASE | {"data": "ch_mnist", "rounds": 1}})
     job = Job(cell.config.to_table(), features(tmp_path, 0), ChMnistTexture().read(tmp_path).checksum)
-    assert "summary.json" in _play_elsewhere(job)
-    with pytest.raises(DataError, match=r"is not the one that the grid was started with"):
-        _play_elsewhere(replace(job, checksum="0" * 64))
+    left = _play_elsewhere(job)
+    assert not isinstance(left, TesseractError)
+    assert "summary.json" in left
+    told = _play_elsewhere(replace(job, checksum="0" * 64))
+    assert isinstance(told, DataError)
+    assert "is not the one that the grid was started with" in str(told)
 
 
 def test_ray_local_is_a_new_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -375,7 +418,7 @@ def test_nothing_in_the_store_leaves_old_results_alone(tmp_path: Path) -> None:
     assert CliRunner().invoke(command, arguments, catch_exceptions=False).stdout == "nothing is in the store\n"
     assert (tmp_path / "results.csv").read_text() == "old"
     machine = CliRunner().invoke(command, [*arguments, "--json"], catch_exceptions=False)
-    assert json.loads(machine.stdout) == {"runs": [], "csv": None, "files": []}
+    assert json.loads(machine.stdout) == {"runs": [], "csv": None, "files": [], "failed": []}
 
 
 def test_a_fuller_table_is_replaced_only_where_out_names_it(tmp_path: Path) -> None:

@@ -346,3 +346,22 @@ def test_a_damaged_checkpoint_is_refused_and_never_reset(cancer: Dataset, tmp_pa
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(CheckpointError, match="damaged"):
         run(config(), cancer, tmp_path / "run", resume=True)
+
+
+def test_two_processes_do_not_play_one_run(cancer: Dataset, tmp_path: Path) -> None:
+    def start(title: str, total: int, done: int) -> Any:
+        with pytest.raises(ConfigError, match="another process is playing"):
+            run(config(), cancer, tmp_path / "run", resume=True)
+        return lambda record, seconds: None
+
+    run(config(), cancer, tmp_path / "run", on_start=start)
+    run(config(), cancer, tmp_path / "run", resume=True)  # free again
+
+
+def test_a_journal_whose_rounds_are_not_in_order_is_refused(cancer: Dataset, tmp_path: Path) -> None:
+    run(config(rounds=4), cancer, tmp_path / "run")
+    path = tmp_path / "run/metrics.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([lines[0], lines[1], lines[1], lines[2]]))
+    with pytest.raises(CheckpointError, match=r"its rounds are not 1, 2, …; delete .*run to play the run again"):
+        run(config(), cancer, tmp_path / "run", resume=True)

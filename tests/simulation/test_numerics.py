@@ -1,4 +1,4 @@
-"""Whether the same configuration still gives the same numbers: if this fails on purpose, NUMERICS has to go up.
+"""Whether the same configuration still gives the same numbers: if this fails on purpose, NUMERICS or REVISED goes up.
 
 The values were made by the code of NUMERICS = 4. They are compared with a tolerance, because other processors add in
 another order; what a changed algorithm does is larger.
@@ -6,13 +6,17 @@ another order; what a changed algorithm does is larger.
 
 from __future__ import annotations
 
+from importlib.metadata import EntryPoint, EntryPoints
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tesseract_fl import registry
 from tesseract_fl.simulation.config import Config
-from tesseract_fl.simulation.engine import NUMERICS, Simulation
+from tesseract_fl.simulation.engine import Simulation
+from tesseract_fl.simulation.numerics import NUMERICS, REVISED, numerics
 
 SMALL: dict[str, Any] = {"data": "mnist_5k", "clients": 10, "malicious": 2, "batch": 4, "lr": 0.05, "eval_samples": 50}
 # model, rule, attack, optimiser → the norm of the model's change in four rounds, and three of its coordinates, × 1000
@@ -29,8 +33,28 @@ GOLDEN: dict[tuple[str, str, str, str], list[float]] = {
 }
 
 
-def test_the_numbers_are_those_of_this_version() -> None:
-    assert NUMERICS == 4
+def code_of(rule: Any, attack: Any = "none") -> Any:
+    return numerics(Config.from_table(SMALL | {"rule": rule, "attack": attack}).to_table())
+
+
+def test_a_component_that_was_revised_says_so_and_the_others_do_not() -> None:
+    assert code_of("krum", "full_trim") == NUMERICS
+    assert code_of("dnc") == {"": NUMERICS, "dnc": REVISED["dnc"]}
+    assert code_of("nnm+dnc", "sleeper+sign_flip") == code_of("dnc")
+
+
+def test_a_component_of_another_package_is_known_by_its_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = tmp_path / "mine_for_a_test.py"
+    point = EntryPoint("mine", "mine_for_a_test:Mine", "tesseract_fl.rules")
+    monkeypatch.setattr(registry, "_offered", lambda kind: EntryPoints([point] if kind == "rules" else []))
+    monkeypatch.syspath_prepend(tmp_path)
+    code = "from tesseract_fl.rules.fedsgd import FedSGD\nclass Mine(FedSGD):\n    pass\n"
+    seen = []
+    for text in (code, code, code + "# another\n"):
+        module.write_text(text)
+        seen.append(code_of("mine"))
+    assert seen[0] == seen[1] != seen[2]
+    assert seen[0][""] == NUMERICS
 
 
 @pytest.mark.parametrize("case", GOLDEN, ids="-".join)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from tesseract_fl.types import TesseractError
+
 if TYPE_CHECKING:
     from tesseract_fl.experiments.sweep import Cell
+
+Played = tuple["Cell", Path, dict[str, Any]]  # a run of a grid, its directory and its summary
 
 _OPTIONS = (
     click.option(
@@ -41,21 +45,48 @@ def played(
     ray: str | None,
     stored: bool,
     as_json: bool,
-) -> Iterator[tuple[int, Cell, Path, dict[str, Any]]]:
-    """Play a grid; yields each cell's place in it, the cell, its run directory and its summary, as it is finished."""
+) -> tuple[list[Played], list[str]]:
+    """Play a grid: what was played, in its order, and why the rest could not be."""
     from tesseract_fl.cli.progress import cells as progress
     from tesseract_fl.experiments.store import Store
     from tesseract_fl.experiments.sweep import cores, run_cells
 
-    places = {id(cell): place for place, cell in enumerate(grid)}
-    with progress(f"{len(grid)} runs", sum(cell.config.rounds for cell in grid), quiet=as_json) as (on_round, say):
+    found: dict[int, Played] = {}
+    failed: dict[str, TesseractError] = {}
+    rounds: Counter[str] = Counter()
+    for cell in grid:
+        rounds[cell.kind] += cell.config.rounds
+    with progress(f"{len(grid)} runs", rounds, quiet=as_json) as (on_round, say):
+
+        def on_failure(cell: Cell, error: TesseractError) -> None:
+            failed[named(cell)] = error
+            say(f"{named(cell)}: {error}")
+
         finished = run_cells(
             grid, Store(store), data_dir=data_dir, workers=workers or cores(), on_round=on_round,
-            only_stored=stored, ray=ray,
+            on_failure=on_failure, only_stored=stored, ray=ray,
         )  # fmt: skip
         for cell, home, summary in finished:
-            say(f"{', '.join(map(str, cell.labels.values()))}: accuracy {percent(summary['accuracy'])}")
-            yield places[id(cell)], cell, home, summary
+            say(f"{named(cell)}: {quality(summary)}")
+            found[id(cell)] = cell, home, summary
+    if failed and not found:
+        raise next(iter(failed.values()))
+    return [found[id(cell)] for cell in grid if id(cell) in found], [f"{name}: {why}" for name, why in failed.items()]
+
+
+def named(cell: Cell) -> str:
+    return ", ".join(map(str, cell.labels.values()))
+
+
+def report(failed: list[str]) -> None:
+    """End a command some of whose runs failed, after it has shown the others."""
+    if failed:
+        raise click.ClickException("\n  ".join([f"{len(failed)} runs could not be played:", *failed]))
+
+
+def quality(summary: dict[str, Any]) -> str:
+    loss = summary.get("test_loss")
+    return f"accuracy {percent(summary['accuracy'])}{'' if loss is None else f', loss {loss:.3f}'}"
 
 
 def percent(accuracy: float | None) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -26,12 +26,61 @@ from tesseract_fl.reports.journal import suspected
 Report = Callable[[dict[str, Any], float], None]
 
 
-@contextmanager
-def cells(title: str, total: int, quiet: bool = False) -> Iterator[tuple[Callable[..., None], Callable[[str], None]]]:
-    """One bar for many runs; yields what advances it by some rounds, and what prints a line above it.
+class Estimate:
+    """How long a grid will still take. A round of one kind of run says little about a round of another kind.
 
-    Rounds that were not played just now, because they are in the store, say nothing about how long the others take.
+    >>> estimate = Estimate({"mnist": 4, "cifar10": 2}, now=lambda: 30.0)
+    >>> estimate.add("mnist", 2, seconds=60.0)  # two at a time: a minute of work in half a minute
+    >>> str(estimate)
+    'over 30 s left'
+    >>> estimate.add("cifar10", 1, seconds=600.0)
+    >>> str(estimate)
+    '30 s left'
     """
+
+    def __init__(self, rounds: Mapping[str, int], now: Callable[[], float] = time.monotonic) -> None:
+        self._left = Counter(rounds)
+        self._played: Counter[str] = Counter()
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+        self._now, self._began = now, now()
+
+    def add(self, kind: str, rounds: int, seconds: float | None) -> None:
+        """So many more are done, in so many seconds; None: earlier, or for another run, which says nothing."""
+        self._left[kind] -= rounds
+        if seconds is not None:
+            self._played[kind] += rounds
+            self._seconds[kind] += seconds
+
+    def __str__(self) -> str:
+        done = sum(self._seconds.values())
+        if not done:
+            return ""
+        work = sum(
+            left * self._seconds[kind] / self._played[kind]
+            for kind, left in self._left.items()
+            if kind in self._seconds
+        )
+        unknown = any(left > 0 for kind, left in self._left.items() if kind not in self._seconds)
+        return f"{'over ' if unknown else ''}{duration((self._now() - self._began) * work / done)} left"
+
+
+def duration(seconds: float) -> str:
+    """
+    >>> duration(7.2), duration(754), duration(40000), duration(400000)
+    ('7 s', '13 min', '11.1 h', '4.6 days')
+    """
+    for limit, unit, words, digits in ((90, 1, "s", 0), (5400, 60, "min", 0), (172800, 3600, "h", 1)):
+        if seconds < limit:
+            return f"{seconds / unit:.{digits}f} {words}"
+    return f"{seconds / 86400:.1f} days"
+
+
+@contextmanager
+def cells(
+    title: str, rounds: Mapping[str, int], quiet: bool = False
+) -> Iterator[tuple[Callable[[str, int, float | None], None], Callable[[str], None]]]:
+    """One bar for many runs, of which there are so many rounds of each kind; yields what advances it, as `Estimate.add`
+    does, and what prints a line: above the bar, or, where there is no terminal, with the estimate."""
     console = Console(file=sys.stderr, quiet=quiet)
     columns = (
         TextColumn("{task.description}"),
@@ -39,21 +88,21 @@ def cells(title: str, total: int, quiet: bool = False) -> Iterator[tuple[Callabl
         MofNCompleteColumn(),
         TextColumn("rounds"),
         TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(elapsed_when_finished=False),
+        TextColumn("{task.fields[left]}"),
     )
-    with Progress(
-        *columns, console=console, disable=quiet or not console.is_terminal, speed_estimate_period=600
-    ) as bar:
-        task = bar.add_task(title, total=total)
+    estimate = Estimate(rounds)
+    with Progress(*columns, console=console, disable=quiet or not console.is_terminal) as bar:
+        task = bar.add_task(title, total=sum(rounds.values()), left="")
 
-        def on_round(rounds: int, played: bool = True) -> None:
-            if played:
-                bar.advance(task, rounds)
-            else:
-                bar.tasks[0].completed += rounds  # not through `advance`, which measures the speed
+        def on_round(kind: str, rounds: int, seconds: float | None) -> None:
+            estimate.add(kind, rounds, seconds)
+            bar.update(task, advance=rounds, left=str(estimate))
 
-        yield on_round, lambda line: bar.console.print(line, markup=False)
+        def say(line: str) -> None:
+            left = "" if console.is_terminal else str(estimate)
+            bar.console.print(f"{line}{left and f' ({left})'}", markup=False)
+
+        yield on_round, say
 
 
 class Board:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -52,19 +53,39 @@ def command(names: tuple[str, ...], scale: str, out: Path, as_json: bool, **opti
 
     Several names and `--data a,b` are fine. An experiment that was interrupted goes on where it stopped; runs that
     two experiments share are run once. Figures come as PNG and SVG with their points as CSV, tables as CSV and
-    Markdown. Of several seeds there are means with 95 % confidence intervals, but intuition and reputation draw the
-    first one. convergence is computed anew each time, in two minutes, and is never in the store.
+    Markdown. Of several seeds there are means with 95 % confidence intervals; intuition and reputation have one seed.
+    A table that has rows beyond what was asked for is not replaced. convergence is computed anew each time, in two
+    minutes, and is never in the store.
     """
     from tesseract_fl.experiments.reproduce import Choice, planned
+    from tesseract_fl.experiments.sweep import checksums
+    from tesseract_fl.reports.reproductions import rows_beyond
+    from tesseract_fl.types import DataError
 
     chosen = list(NAMES) if "all" in names else list(dict.fromkeys(names))
     how = {key: options.pop(key) for key in ("store", "data_dir", "workers", "ray", "stored")}
     seeds = options.pop("seeds")
-    plans = planned([name for name in chosen if name != "convergence"], Choice(scale, seeds=seeds or 1, **options))
+    plans, left_out = planned(
+        [name for name in chosen if name != "convergence"], Choice(scale, seeds=seeds or 1, **options)
+    )
+    for name, grid in plans.items():
+        if beyond := rows_beyond([cell.labels for cell in grid], out / scale / f"{name}.csv"):
+            raise click.UsageError(
+                f"{out / scale / name}.csv has {beyond} rows that this would leave out: ask for them too, or name "
+                "another --out"
+            )
+    try:
+        checksums([cell for grid in plans.values() for cell in grid], how["data_dir"])
+    except DataError as error:
+        raise DataError(f"{error}\nTo leave a data set out, name the others with --data") from error
+    for line in left_out:
+        click.echo(line, err=True)
     written: dict[str, list[str]] = {}
+    failed: list[str] = []
     for name in chosen:
         if name in plans:
-            text, files = _experiment(name, plans[name], scale, out / scale, how, as_json)
+            text, files, why = _experiment(name, plans[name], scale, out / scale, how, as_json)
+            failed += why
         else:
             text, files = _convergence(seeds or 3, out / scale, how["stored"], as_json)
         written[name] = [str(path) for path in files]
@@ -73,36 +94,46 @@ def command(names: tuple[str, ...], scale: str, out: Path, as_json: bool, **opti
             click.echo(f"\n{text}{', '.join(written[name]) or nothing}")
     if as_json:
         click.echo(json.dumps(written))
+    grids.report(failed)
 
 
 def _experiment(
     name: str, grid: list[Any], scale: str, out: Path, how: dict[str, Any], as_json: bool
-) -> tuple[str, list[Path]]:
+) -> tuple[str, list[Path], list[str]]:
     from tesseract_fl.experiments.reproduce import EXPERIMENTS
     from tesseract_fl.reports.journal import Run
     from tesseract_fl.reports.reproductions import Played, write
 
-    found = sorted(grids.played(grid, as_json=as_json, **how), key=lambda entry: entry[0])
-    done = [Played(**cell.labels, held=summary["data"], run=Run(home)) for _, cell, home, summary in found]
+    found, failed = grids.played(grid, as_json=as_json, **how)
+    done = [Played(**cell.labels, held=summary["data"], run=Run(home)) for cell, home, summary in found]
     if not done:
-        return f"{name}\n", []
-    return write(name, done, out, f"{EXPERIMENTS[name].about} {_setting(grid, scale)}")
+        return f"{name}\n", [], failed
+    part = f" {len(done)} of {len(grid)} runs." if len(done) < len(grid) else ""
+    text, files = write(name, done, out, f"{EXPERIMENTS[name].about} {_setting(done, scale)}{part}")
+    return text, files, failed
 
 
-def _setting(grid: list[Any], scale: str) -> str:
-    """What stands beside numbers that were not made in the paper's setting."""
-    from tesseract_fl.experiments.presets import OURS
+def _setting(played: list[Any], scale: str) -> str:
+    """What stands beside numbers, by how far they were made in the paper's setting."""
+    from tesseract_fl.experiments.presets import CPU, OURS
+    from tesseract_fl.experiments.sweep import label
 
-    configs = {cell.varied["data"]: cell.config for cell in grid}
-    sizes = {
-        data: f"{data}: {config.clients} clients, {config.rounds} rounds, batch {config.batch}, "
-        f"{config.eval_samples or 'all'} test samples"
-        for data, config in configs.items()
-    }
-    if scale == "cpu":
-        return f"Scaled down, not the paper's setting ({'; '.join(sizes.values())})."
-    own = [sizes[data] for data in sizes if data in OURS]
-    return f"The paper does not give all settings; ours are {'; '.join(own)}." if own else "The paper's setting."
+    held = {each.data: each.held for each in played}
+    smaller = {data: CPU[data] for data in held if scale == "cpu" and data in CPU}
+    said = [
+        f"{data} is scaled down, not the paper's setting: "
+        + ", ".join(f"{key} {label(value)}" for key, value in settings.items())
+        + "."
+        for data, settings in smaller.items()
+    ]
+    own = "; ".join(
+        f"{data}: {OURS[data]['clients']} clients, batch {OURS[data]['batch']}, rate {OURS[data]['lr']}"
+        for data in held if data in OURS
+    )  # fmt: skip
+    if own:
+        said.append(f"The paper does not give all settings; ours are {own}.")
+    said += [f"{data} is not to be had: {name} stands in." for data, name in held.items() if name != data]
+    return " ".join(said) or "The paper's setting."
 
 
 def _convergence(seeds: int, out: Path, stored: bool, as_json: bool) -> tuple[str, list[Path]]:
@@ -114,7 +145,13 @@ def _convergence(seeds: int, out: Path, stored: bool, as_json: bool) -> tuple[st
     if stored:
         return "convergence\n", []
     use_threads(1)  # 31 parameters: to share them out among threads would take longer than the arithmetic
-    rounds = 4000
-    with progress("convergence", RUNS * seeds * rounds, quiet=as_json) as (on_round, _):
-        found = measure(rounds, seeds, on_round)
+    rounds, last = 4000, time.perf_counter()
+    with progress("convergence", {"convergence": RUNS * seeds * rounds}, quiet=as_json) as (on_round, _):
+
+        def more(done: int) -> None:
+            nonlocal last
+            before, last = last, time.perf_counter()
+            on_round("convergence", done, last - before)
+
+        found = measure(rounds, seeds, more)
     return write(found, out)

@@ -31,7 +31,7 @@ def command(file: Path, out: Path | None, as_json: bool, **how: Any) -> None:
     \b
     Example of a FILE:
       [base]
-      preset = "mnist"           # the paper's settings, as `run --preset`; or a data set:
+      preset = "mnist"           # the paper's settings, as `run --preset`, may vary in [grid]; or a data set:
       # data = "mnist_5k"
       [grid]
       rule = ["fedsgd", "krum", {name = "tesseract", decay = 0.95}]
@@ -43,8 +43,8 @@ def command(file: Path, out: Path | None, as_json: bool, **how: Any) -> None:
     from tesseract_fl.reports import grid as results
 
     grid = cells(read_table(file))
-    found = sorted(grids.played(grid, as_json=as_json, **how), key=lambda entry: entry[0])
-    rows = [_row(cell, home, summary) for _, cell, home, summary in found]
+    found, failed = grids.played(grid, as_json=as_json, **how)
+    rows = [_row(*played) for played in found]
     usual = file.with_suffix("")
     if how["stored"] and out is None and 0 < len(rows) < results.runs_in(usual):
         raise click.UsageError(
@@ -54,11 +54,13 @@ def command(file: Path, out: Path | None, as_json: bool, **how: Any) -> None:
     text, files = results.write(rows, list(grid[0].varied), out or usual)
     if as_json:
         csv = str(files[0]) if files else None
-        click.echo(json.dumps({"runs": rows, "csv": csv, "files": [str(path) for path in files]}))
+        click.echo(json.dumps({"runs": rows, "csv": csv, "files": [str(path) for path in files], "failed": failed}))
+        grids.report(failed)
         return
     click.echo(text, nl=False)
     written = ", ".join(str(path) for path in files)
     click.echo(f"{len(rows)} of {len(grid)} runs are in {written}" if rows else "nothing is in the store")
+    grids.report(failed)
 
 
 def _row(cell: Any, home: Path, summary: dict[str, Any]) -> dict[str, Any]:

@@ -38,13 +38,14 @@ Trial = tuple[str, Any, Any]  # data, attack, rule
 class Experiment:
     """`trials`: what the paper compares. `changes`: what is set besides the data set's preset.
 
-    `unfit` says why a run can't be shown, where it can't.
+    `unfit` says why a run can't be shown, where it can't. `one_seed`: what is shown can't be averaged.
     """
 
     about: str
     trials: Callable[[], Iterable[Trial]]
     changes: Callable[[dict[str, Any]], dict[str, Any]] = lambda settings: {}
     unfit: Callable[[Config], str | None] = lambda config: None
+    one_seed: bool = False
 
     def cells(self, choice: Choice) -> list[Cell]:
         """The runs, with data, attack, rule and seed as what varies; none where it has nothing that was asked for."""
@@ -58,12 +59,8 @@ class Experiment:
             pairs = dict.fromkeys((data, _frozen(attack)) for data, attack, _ in wanted)
             rules = [paper.RULES.get(rule, rule) for rule in choice.rules]
             wanted = [(data, dict(attack), rule) for data, attack in pairs for rule in rules]
-        cells = [self._cell(trial, seed, choice.scale) for trial in wanted for seed in range(choice.seeds)]
-        if choice.rules:
-            for rule, config in {cell.labels["rule"]: cell.config for cell in cells}.items():
-                if why := self.unfit(config):
-                    raise ConfigError(f"{rule} can't be shown: {why}")
-        return cells
+        seeds = range(1 if self.one_seed else choice.seeds)
+        return [self._cell(trial, seed, choice.scale) for trial in wanted for seed in seeds]
 
     def _cell(self, trial: Trial, seed: int, scale: str) -> Cell:
         data, attack, rule = trial
@@ -72,15 +69,28 @@ class Experiment:
         return Cell({"data": data, "attack": attack, "rule": rule, "seed": seed}, Config.from_table(settings))
 
 
-def planned(names: Iterable[str], choice: Choice) -> dict[str, list[Cell]]:
-    """The runs of several experiments; to ask for what none of them has is an error."""
+def planned(names: Iterable[str], choice: Choice) -> tuple[dict[str, list[Cell]], list[str]]:
+    """The runs of several experiments, and what had to be left out of them; to ask for what none has is an error."""
+    names = list(names)
     chosen = [EXPERIMENTS[name] for name in names]
     trials = [trial for experiment in chosen for trial in experiment.trials()]
     for kind, asked, place in (("data set", choice.data, 0), ("attack", choice.attacks, 1)):
         known = list(dict.fromkeys(name_of(trial[place]) for trial in trials))
         if unknown := sorted(set(asked) - set(known)):
             raise ConfigError(f"no {kind} {', '.join(unknown)} here; there are {', '.join(known) or 'none'}")
-    return {name: EXPERIMENTS[name].cells(choice) for name in names}
+    plans: dict[str, list[Cell]] = {}
+    left_out: dict[tuple[str, str], str] = {}
+    for name in names:
+        cells = EXPERIMENTS[name].cells(choice)
+        configs = {cell.labels["rule"]: cell.config for cell in cells} if choice.rules else {}
+        unfit = {rule: why for rule, config in configs.items() if (why := EXPERIMENTS[name].unfit(config))}
+        plans[name] = [cell for cell in cells if cell.labels["rule"] not in unfit]
+        left_out |= {(name, rule): why for rule, why in unfit.items()}
+    shown = {cell.labels["rule"] for cells in plans.values() for cell in cells}
+    for (name, rule), why in left_out.items():
+        if rule not in shown:
+            raise ConfigError(f"{name} can't show {rule}: {why}")
+    return plans, [f"{name} leaves {rule} out: {why}" for (name, rule), why in left_out.items()]
 
 
 def name_of(component: Any) -> str:
@@ -152,7 +162,7 @@ def _thirty_percent(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _not_one_camp(config: Config) -> str | None:
-    return None if isinstance(config.rule, CampMean) else "this experiment aggregates one camp alone, by camp_mean"
+    return None if isinstance(config.rule, CampMean) else "it aggregates one camp alone, by camp_mean"
 
 
 def _no_weights(config: Config) -> str | None:
@@ -162,7 +172,7 @@ def _no_weights(config: Config) -> str | None:
         matrix=generator(0, "weights").normal(size=(n, 2)), ids=tuple(map(str, range(n))), round=1, trusted=np.ones(2)
     )
     given = config.rule.aggregate(sent, config.rule.init(2)).weights
-    return "this experiment compares weights, and it gives clients none" if given is None else None
+    return "it compares weights, and that rule gives clients none" if given is None else None
 
 
 EXPERIMENTS: dict[str, Experiment] = {
@@ -171,14 +181,15 @@ EXPERIMENTS: dict[str, Experiment] = {
         "Share of benign and of malicious clients with a weight above 1e-4.", _weights, unfit=_no_weights
     ),
     "intuition": Experiment(
-        "Flip-scores of both camps while only one of them is aggregated.", _intuition, unfit=_not_one_camp
+        "Flip-scores of both camps while only one of them is aggregated.", _intuition, unfit=_not_one_camp,
+        one_seed=True,
     ),
     "shakespeare-loss": Experiment("Test loss over rounds under Full-Krum on Shakespeare.", _shakespeare_loss),
     "faba-30": Experiment(
         "FABA and Tesseract at 30 % malicious clients on three more data sets.", _faba_30, _thirty_percent
     ),
     "reputation": Experiment(
-        "Mean weight of benign and of malicious clients over rounds.", _reputation, unfit=_no_weights
+        "Mean weight of benign and of malicious clients over rounds.", _reputation, unfit=_no_weights, one_seed=True
     ),
     "adaptive": Experiment("Test accuracy over rounds under the adaptive white-box attacks.", _adaptive),
     "label-flip": Experiment("Test accuracy over rounds under label flipping.", _label_flip),

@@ -9,18 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from tesseract_fl.simulation.config import Config
-from tesseract_fl.simulation.engine import NUMERICS
+from tesseract_fl.simulation.numerics import numerics
 from tesseract_fl.types import DataError
 
 
 @dataclass(frozen=True)
 class Store:
-    """A directory of run directories. The complete configuration, the data and NUMERICS name each one."""
+    """A directory of run directories, each named by its complete configuration, the data, and the code's numerics."""
 
     directory: Path
 
     def home(self, config: Config, data_checksum: str) -> Path:
-        complete = {"config": config.to_table(), "data": data_checksum, "numerics": NUMERICS}
+        table = config.to_table()
+        complete = {"config": table, "data": data_checksum, "numerics": numerics(table)}
         digest = hashlib.sha256(json.dumps(complete, sort_keys=True).encode()).hexdigest()
         return self.directory / digest[:20]
 

@@ -25,7 +25,9 @@ from tesseract_fl.simulation.config import COMPONENTS, Config, merged, nested
 from tesseract_fl.simulation.run import run, use_threads
 from tesseract_fl.types import ConfigError, DataError, TesseractError
 
-OnRound = Callable[[int, bool], None]  # so many rounds more are done, and whether they were played just now
+# of this kind of run so many rounds more are done, in so many seconds; None: they were not played just now
+OnRound = Callable[[str, int, float | None], None]
+OnFailure = Callable[["Cell", TesseractError], None]
 BLAS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -40,6 +42,11 @@ class Cell:
     def labels(self) -> dict[str, Any]:
         """What was varied: a component with parameters by its name and those that were given, a number as it is."""
         return {key: label(value) for key, value in self.varied.items()}
+
+    @property
+    def kind(self) -> str:
+        """Runs of one kind take about as long for a round."""
+        return _kind(self.config.to_table())
 
 
 def label(value: Any) -> Any:
@@ -66,8 +73,6 @@ def cells(table: Mapping[str, Any]) -> list[Cell]:
         if not isinstance(settings, Mapping):
             raise ConfigError(f"{key} must be a table of settings, got {settings!r}")
     base = dict(table.get("base", {}))
-    preset = settings_of(base.pop("preset"), base.pop("scale", "paper")) if "preset" in base else {}
-    base = _on_top(preset, base)
     grid = table.get("grid", {})
     for key, values in grid.items():
         if isinstance(values, Mapping):
@@ -78,8 +83,19 @@ def cells(table: Mapping[str, Any]) -> list[Cell]:
     found = []
     for values in itertools.product(*grid.values()):
         varied = dict(zip(grid, values, strict=True))
-        found.append(Cell(varied, Config.from_table(_on_top(base, varied))))
+        found.append(Cell(varied, Config.from_table(_settings(base, varied))))
     return found
+
+
+def _settings(base: Mapping[str, Any], varied: Mapping[str, Any]) -> dict[str, Any]:
+    """What varies, on top of the base, on top of the preset that one of them names."""
+    named, preset = {**base, **varied}, {}
+    if "preset" in named:
+        preset = settings_of(named["preset"], named.get("scale", "paper"))
+        base, varied = (
+            {key: given[key] for key in given if key not in ("preset", "scale")} for given in (base, varied)
+        )
+    return _on_top(_on_top(preset, base), varied)
 
 
 def _on_top(settings: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -96,7 +112,8 @@ def run_cells(
     *,
     data_dir: Path | None = None,
     workers: int = 1,
-    on_round: OnRound = lambda rounds, played: None,
+    on_round: OnRound = lambda kind, rounds, seconds: None,
+    on_failure: OnFailure | None = None,
     only_stored: bool = False,
     ray: str | None = None,
 ) -> Iterator[tuple[Cell, Path, dict[str, Any]]]:
@@ -104,16 +121,17 @@ def run_cells(
 
     The cores are shared out among the workers. A cell that was interrupted goes on from its last round. With the
     address of a Ray cluster, cells are tasks there, and what they leave is brought to the store when they are finished.
+    With `on_failure`, a cell that can't be played is told to it, and the others are played all the same.
     """
-    checksums = _checksums(grid, data_dir)
+    known = checksums(grid, data_dir)
     missing: dict[Path, Job] = {}
     same: dict[Path, list[Cell]] = {}  # cells that are one and the same run, under different names
     for cell in grid:
-        checksum = checksums[_reader(cell)]
+        checksum = known[_reader(cell)]
         home = store.home(cell.config, checksum)
         summary = store.summary(home)
         if summary is not None:
-            on_round(cell.config.rounds, False)
+            on_round(cell.kind, cell.config.rounds, None)
             yield cell, home, summary
         elif not only_stored:
             missing.setdefault(home, Job(cell.config.to_table(), data_dir, checksum))
@@ -125,11 +143,17 @@ def run_cells(
     elif workers > 1:
         finished = _play_in_processes(workers, missing, on_round)
     else:
-        finished = ((home, _play(job, home, on_round)) for home, job in missing.items())
-    for home, summary in finished:
-        on_round(sum(cell.config.rounds for cell in same[home][1:]), False)
+        finished = ((home, _attempt(job, home, on_round)) for home, job in missing.items())
+    for home, outcome in finished:
+        for cell in same[home][1:]:
+            on_round(cell.kind, cell.config.rounds, None)
         for cell in same[home]:
-            yield cell, home, summary
+            if not isinstance(outcome, TesseractError):
+                yield cell, home, outcome
+            elif on_failure is None:
+                raise outcome
+            else:
+                on_failure(cell, outcome)
 
 
 @dataclass(frozen=True)
@@ -141,7 +165,8 @@ class Job:
     checksum: str
 
 
-Finished = Iterator[tuple[Path, dict[str, Any]]]
+Outcome = dict[str, Any] | TesseractError  # a summary, or why there is none
+Finished = Iterator[tuple[Path, Outcome]]
 
 
 def cores() -> int:
@@ -156,7 +181,7 @@ def _play_in_processes(workers: int, missing: Mapping[Path, Job], on_round: OnRo
     pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start, initargs=(threads, told))
     try:
         with _blas_threads(threads):  # a worker starts with the first job that finds none idle
-            jobs: dict[Future[dict[str, Any]], Path] = {
+            jobs: dict[Future[Outcome], Path] = {
                 pool.submit(_play_and_tell, job, home): home for home, job in missing.items()
             }
         while jobs:
@@ -196,33 +221,46 @@ def _play_on_ray(address: str, missing: Mapping[Path, Job], on_round: OnRound) -
     while jobs:
         (done,), _ = ray.wait(list(jobs))
         home = jobs.pop(done)
-        try:
-            left = ray.get(done)
-        except ray.exceptions.RayTaskError as error:
-            if isinstance(error.cause, TesseractError):
-                raise error.cause from error
-            raise
+        left = ray.get(done)
+        if isinstance(left, TesseractError):
+            yield home, left
+            continue
         home.mkdir(parents=True, exist_ok=True)
         for name in sorted(left, key=lambda name: name == "summary.json"):  # last, because it says that all is there
             write_atomically(home / name, left[name])
-        on_round(missing[home].table["rounds"], True)
+        seconds = sum(json.loads(line)["seconds"] for line in left["timings.jsonl"].splitlines())
+        on_round(_kind(missing[home].table), missing[home].table["rounds"], seconds)
         yield home, json.loads(left["summary.json"])
 
 
-def _play_elsewhere(job: Job) -> dict[str, bytes]:
+def _play_elsewhere(job: Job) -> dict[str, bytes] | TesseractError:
     use_threads(1)
     with tempfile.TemporaryDirectory() as directory:
-        _play(job, Path(directory), lambda rounds, played: None)
+        outcome = _attempt(job, Path(directory), lambda kind, rounds, seconds: None)
+        if isinstance(outcome, TesseractError):
+            return outcome
         return {path.name: path.read_bytes() for path in Path(directory).iterdir()}
+
+
+def _kind(table: Mapping[str, Any]) -> str:
+    return f"{table['data']['name']} {table['model']}, {table['clients']} clients, batch {table['batch']}"
 
 
 def _reader(cell: Cell) -> str:
     return str(registry.describe(COMPONENTS["data"][0], cell.config.data))
 
 
-def _checksums(grid: list[Cell], data_dir: Path | None) -> dict[str, str]:
-    readers = {_reader(cell): cell.config.data for cell in grid}
-    return {name: reader.read(data_dir).checksum for name, reader in readers.items()}
+def checksums(grid: list[Cell], data_dir: Path | None) -> dict[str, str]:
+    """Of every data set; DataError says all that are missing, not only the first."""
+    known, missing = {}, []
+    for name, reader in {_reader(cell): cell.config.data for cell in grid}.items():
+        try:
+            known[name] = reader.read(data_dir).checksum
+        except DataError as error:
+            missing.append(str(error))
+    if missing:
+        raise DataError("\n".join(missing))
+    return known
 
 
 _told: Any = None  # in a worker: the queue on which it tells what OnRound takes
@@ -244,18 +282,27 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _play_and_tell(job: Job, home: Path) -> dict[str, Any]:
-    return _play(job, home, lambda rounds, played: _told.put((rounds, played)))
+def _play_and_tell(job: Job, home: Path) -> Outcome:
+    return _attempt(job, home, lambda *told: _told.put(told))
+
+
+def _attempt(job: Job, home: Path, on_round: OnRound) -> Outcome:
+    try:
+        return _play(job, home, on_round)
+    except TesseractError as error:
+        return error
 
 
 def _play(job: Job, home: Path, on_round: OnRound) -> dict[str, Any]:
     config = Config.from_table(job.table)
 
-    def start(title: str, total: int, done: int) -> Callable[[Any, float], None]:
-        on_round(done, False)
-        return lambda record, seconds: on_round(1, True)
+    kind = _kind(job.table)
 
-    return run(config, _dataset(config, job), home, resume=True, on_start=start)
+    def start(title: str, total: int, done: int) -> Callable[[Any, float], None]:
+        on_round(kind, done, None)
+        return lambda record, seconds: on_round(kind, 1, seconds)
+
+    return run(config, _dataset(config, job), home, resume=True, wait=True, on_start=start)
 
 
 def _dataset(config: Config, job: Job) -> Dataset:

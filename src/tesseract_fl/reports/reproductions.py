@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,8 +20,6 @@ from tesseract_fl.types import Float64s
 LOSSES = ("shakespeare",)  # where the paper reports the test loss instead of the accuracy
 # 97.5 % quantiles of Student's t for 1, 2, … degrees of freedom
 STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
-
-FIRST_SEED = ("intuition", "reputation")  # in a mean over seeds of numbers down to 1e-20 only the largest would show
 
 
 @dataclass(frozen=True)
@@ -83,17 +82,17 @@ def by_key(played: Iterable[Played]) -> dict[tuple[str, str, str], list[Played]]
 def accuracy(played: Sequence[Played]) -> list[dict[str, Any]]:
     rows = []
     for (data, attack, rule), seeds in by_key(played).items():
-        theirs = paper.quality(data, attack, seeds[0].bare_rule)
+        theirs = paper.quality(data, attack, seeds[0].bare_rule) if seeds[0].shown == data else None
         rows.append({"data": seeds[0].shown, "attack": attack, "rule": rule} | _beside(_final(seeds), theirs))
     return rows
 
 
 def weights(played: Sequence[Played]) -> list[dict[str, Any]]:
     rows = []
-    for (_, attack, rule), seeds in by_key(played).items():
+    for (data, attack, rule), seeds in by_key(played).items():
         for camp in ("benign",) if attack == "none" else ("benign", "malicious"):
             ours = [_share_above(each.run, camp) for each in seeds]
-            theirs = paper.share_above(seeds[0].bare_rule, camp, attack)
+            theirs = paper.share_above(seeds[0].bare_rule, camp, attack) if seeds[0].shown == data else None
             rows.append({"rule": rule, "camp": camp, "attack": attack} | _beside(ours, theirs))
     return rows
 
@@ -241,6 +240,16 @@ FIGURES: dict[str, Callable[[Sequence[Played]], list[plots.Panel]]] = {
 }
 
 
+def rows_beyond(planned: Sequence[Mapping[str, Any]], path: Path) -> int:
+    """How many rows a table that is there already has of other runs than these."""
+    rows = list(csv.DictReader(path.read_text().splitlines())) if path.exists() else []
+    keys = [key for key in ("data", "attack", "rule") if rows and key in rows[0]]
+    known = {tuple(str(labels[key]) for key in keys) for labels in planned}
+    return sum(
+        tuple(row[key].partition(" (")[0] if key == "data" else row[key] for key in keys) not in known for row in rows
+    )
+
+
 def write(name: str, played: Sequence[Played], out: Path, head: str) -> tuple[str, list[Path]]:
     """Leave a table (CSV and Markdown) or a figure (PNG, SVG, and its points as CSV); what to print, and the files.
 
@@ -262,7 +271,7 @@ def write(name: str, played: Sequence[Played], out: Path, head: str) -> tuple[st
     ]
     tables.write_csv(points, out / f"{name}.csv")
     files = [out / f"{name}.png", out / f"{name}.svg"]
-    note = f"{head} {_seeds(name, played)}".strip()
+    note = f"{head} {_seeds(played)}".strip()
     plots.panels(panels, files, note=note)
     return note + "\n", [*files, out / f"{name}.csv"]
 
@@ -271,8 +280,7 @@ def _band(point: plots.Point) -> dict[str, float]:
     return {} if point.half is None else {"low": point.value - point.half, "high": point.value + point.half}
 
 
-def _seeds(name: str, played: Sequence[Played]) -> str:
+def _seeds(played: Sequence[Played]) -> str:
     """What a curve is, where there are several seeds."""
-    if len({each.seed for each in played}) == 1:
-        return ""
-    return "Of several seeds, the first." if name in FIRST_SEED else "Means over seeds, 95 % confidence intervals."
+    several = len({each.seed for each in played}) > 1
+    return "Means over seeds, 95 % confidence intervals." if several else ""

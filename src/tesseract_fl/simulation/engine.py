@@ -24,6 +24,7 @@ from tesseract_fl.simulation.buffers import combined
 from tesseract_fl.simulation.config import Config
 from tesseract_fl.simulation.evaluate import evaluate
 from tesseract_fl.simulation.gradients import Clients, channels_last
+from tesseract_fl.simulation.numerics import numerics
 from tesseract_fl.simulation.schedule import learning_rate
 from tesseract_fl.types import (
     Aggregate,
@@ -40,10 +41,6 @@ from tesseract_fl.types import (
 )
 
 Record = dict[str, Any]
-
-# Goes up with every change after which the same configuration gives other numbers. In which order a sum is rounded does
-# not count: that differs from one processor to the next.
-NUMERICS = 4
 
 
 class Simulation:
@@ -234,7 +231,7 @@ class Simulation:
             "report": self.report,
             "config": self.table,
             "data": self.data_checksum,
-            "numerics": NUMERICS,
+            "numerics": numerics(self.table),
         }
         checkpoint.write(path, arrays, meta)
 

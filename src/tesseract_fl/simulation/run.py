@@ -11,8 +11,11 @@ summary.json      the end of it
 from __future__ import annotations
 
 import json
+import os
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +29,8 @@ from tesseract_fl.checkpoint import read, write_atomically
 from tesseract_fl.data.base import Dataset
 from tesseract_fl.simulation import detection
 from tesseract_fl.simulation.config import Config
-from tesseract_fl.simulation.engine import NUMERICS, Record, Simulation
+from tesseract_fl.simulation.engine import Record, Simulation
+from tesseract_fl.simulation.numerics import numerics
 from tesseract_fl.types import CheckpointError, ConfigError
 
 OnRound = Callable[[Record, float], None]
@@ -39,9 +43,18 @@ def run(
     directory: Path | None = None,
     *,
     resume: bool = False,
+    wait: bool = False,
     on_start: OnStart = lambda title, total, done: lambda record, seconds: None,
 ) -> dict[str, Any]:
-    """Play all rounds and return the summary; with a directory, leave a run behind that can be resumed."""
+    """Play all rounds and return the summary; with a directory, leave a run behind that can be resumed.
+
+    Where another process is playing in that directory, `wait` for it instead of raising ConfigError.
+    """
+    with _alone(directory, wait) if directory else nullcontext():
+        return _run(config, dataset, directory, resume, on_start)
+
+
+def _run(config: Config, dataset: Dataset, directory: Path | None, resume: bool, on_start: OnStart) -> dict[str, Any]:
     simulation = Simulation(config, dataset)
     journal = Journal(directory, simulation, resume) if directory else None
     history = journal.history() if journal else []
@@ -55,7 +68,8 @@ def run(
         history.append(_brief(record))
         on_round(record, seconds)
     summary = {
-        "accuracy": next((brief["accuracy"] for brief in reversed(history) if "accuracy" in brief), None),
+        "accuracy": _last(history, "accuracy"),
+        "test_loss": _last(history, "test_loss"),
         "rounds": simulation.round,
         "skipped": sum("skipped" in brief for brief in history),
         **_against(config, history),
@@ -67,6 +81,30 @@ def run(
     if journal:
         journal.finish(summary)
     return summary
+
+
+@contextmanager
+def _alone(directory: Path, wait: bool) -> Iterator[None]:
+    """Two processes that write one journal would leave a run that never was.
+
+    The directory itself is locked, where the system can do that, and nothing has to be cleared away after a kill.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    if sys.platform == "win32":
+        yield
+        return
+    import fcntl
+
+    held = os.open(directory, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # a file system without locks
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            except BlockingIOError as error:
+                raise ConfigError(f"another process is playing the run in {directory}; name another --out") from error
+        yield
+    finally:
+        os.close(held)
 
 
 def title_of(config: Config) -> str:
@@ -94,7 +132,7 @@ def _against(config: Config, history: list[Record]) -> dict[str, Any]:
     behaved honestly, and who was caught."""
     if not config.attacked:
         return {}
-    success = next((brief["attack_success"] for brief in reversed(history) if "attack_success" in brief), None)
+    success = _last(history, "attack_success")
     return {
         **({} if success is None else {"attack_success": success}),
         "not_attacked": sum("not_attacked" in brief for brief in history),
@@ -102,7 +140,11 @@ def _against(config: Config, history: list[Record]) -> dict[str, Any]:
     }
 
 
-_BRIEF = ("round", "accuracy", "skipped", "attack_success", "not_attacked", *detection.FIGURES)
+def _last(history: list[Record], figure: str) -> Any:
+    return next((brief[figure] for brief in reversed(history) if figure in brief), None)
+
+
+_BRIEF = ("round", "accuracy", "test_loss", "skipped", "attack_success", "not_attacked", *detection.FIGURES)
 
 
 def _brief(record: Record) -> Record:
@@ -122,9 +164,8 @@ class Journal:
         if resume and self.checkpoint.exists():
             self._check_same_config()
             simulation.load(self.checkpoint)
-        elif not resume and directory.exists() and any(directory.iterdir()):
+        elif not resume and any(directory.iterdir()):
             raise ConfigError(f"{directory} is not empty: name another --out, or go on with --resume")
-        directory.mkdir(parents=True, exist_ok=True)
         if simulation.round < simulation.config.rounds:
             (directory / "summary.json").unlink(missing_ok=True)  # the end of fewer rounds is not the end any more
         config = tomli_w.dumps(simulation.table)
@@ -142,9 +183,16 @@ class Journal:
     def history(self) -> list[Record]:
         """The rounds that an earlier process played, in brief."""
         try:
-            return [_brief(json.loads(line)) for line in self.metrics.read_text().splitlines()]
+            briefs = [_brief(json.loads(line)) for line in self.metrics.read_text().splitlines()]
         except ValueError as error:
-            raise CheckpointError(f"{self.metrics} is damaged ({error}); name another --out") from error
+            raise CheckpointError(f"{self.metrics} is damaged ({error}); {self._remedy}") from error
+        if [brief.get("round") for brief in briefs] != list(range(1, len(briefs) + 1)):
+            raise CheckpointError(f"{self.metrics} is damaged: its rounds are not 1, 2, …; {self._remedy}")
+        return briefs
+
+    @property
+    def _remedy(self) -> str:
+        return f"delete {self.directory} to play the run again"
 
     def finish(self, summary: dict[str, Any]) -> None:
         model = self.simulation.model
@@ -153,10 +201,13 @@ class Journal:
         write_atomically(self.directory / "summary.json", (json.dumps(summary, indent=2) + "\n").encode())
 
     def _check_same_config(self) -> None:
-        meta = read(self.checkpoint)[1]
+        try:
+            meta = read(self.checkpoint)[1]
+        except CheckpointError as error:
+            raise CheckpointError(f"{error}; {self._remedy}") from error
         stored = meta["config"]
-        if meta.get("numerics") != NUMERICS:
-            raise CheckpointError(f"{self.directory} was begun by a version with other numerics; name another --out")
+        if meta.get("numerics") != numerics(self.simulation.table):
+            raise CheckpointError(f"{self.directory} was begun by code with other numerics; {self._remedy}")
         if meta["data"] != self.simulation.data_checksum:
             raise CheckpointError(f"{self.directory} holds a run on other data; name its --data-dir again")
         wanted = self.simulation.table
