@@ -34,9 +34,9 @@ def make(path: Path, n: int, d: int, f: int) -> None:
             file.write((0.1 * direction + noise if i < n - f else -10 * direction).astype(np.float32))
 
 
-def peak() -> int:
-    """Bytes; the largest that this process has been."""
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+def resident(field: str) -> int:
+    """Bytes: VmRSS what this process has now, VmHWM the most that it ever had; getrusage would count its parent too."""
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(field))
     return int(line.split()[1]) * 1024
 
 
@@ -51,7 +51,7 @@ def measure(name: str, path: Path, n: int, d: int, f: int, budget: int) -> dict[
     ids = tuple(map(str, range(n)))
     small = np.random.default_rng(0).standard_normal((n, 4), np.float32)
     rule.aggregate(Updates(matrix=small, ids=ids, round=1), rule.init(4))  # compile first
-    before = peak()
+    before = resident("VmHWM")
 
     matrix = np.memmap(path, np.float32, "r", shape=(n, d))
     sent = Updates(matrix=matrix, ids=ids, round=1, block_bytes=budget)
@@ -62,7 +62,7 @@ def measure(name: str, path: Path, n: int, d: int, f: int, budget: int) -> dict[
         "rule": name, "n": n, "d": d, "f": f, "bytes": matrix.nbytes, "block_bytes": budget,
         "blocks": len(sent.blocks()), "seconds": seconds, "cpu_seconds": cpu_seconds,
         "gb_per_second": matrix.nbytes / seconds / 1e9,
-        "peak_rss_bytes": peak(), "peak_rss_before_bytes": before,
+        "peak_rss_bytes": resident("VmHWM"), "peak_rss_before_bytes": before,
         "malicious_weight": None if out.weights is None else float(out.weights[n - f :].sum()),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
     }  # fmt: skip

@@ -15,17 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from memory import resident
 
 from tesseract_fl.data.base import Dataset
 from tesseract_fl.experiments.presets import settings_of
 from tesseract_fl.simulation.config import Config
 from tesseract_fl.simulation.engine import Simulation
-
-
-def status(field: str) -> int:
-    """Bytes."""
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(field))
-    return int(line.split()[1]) * 1024
 
 
 def play(settings: dict[str, Any], dataset: Dataset, rounds: int) -> Simulation:
@@ -46,14 +41,14 @@ def warm_up(settings: dict[str, Any]) -> None:
 
 def measure(settings: dict[str, Any], data_dir: Path | None, rounds: int) -> dict[str, Any]:
     warm_up(settings)
-    before = status("VmRSS")
+    before = resident("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # the high-water mark starts anew
     dataset = Config.from_table(settings).data.read(data_dir)
-    read = status("VmHWM") - before
+    read = resident("VmHWM") - before
     simulation = play(settings | {"eval_every": rounds}, dataset, rounds)
     matrix = simulation.model.layout.d * 4 * simulation.config.clients_per_round
     data = sum(array.nbytes for array in (dataset.train_x, dataset.train_y, dataset.test_x, dataset.test_y))
-    peak = status("VmHWM") - before
+    peak = resident("VmHWM") - before
     return {
         "matrix_bytes": matrix, "data_bytes": data, "peak_bytes": peak, "peak_after_reading_bytes": read,
         "ratio": peak / (matrix + data),

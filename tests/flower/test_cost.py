@@ -10,16 +10,13 @@ from tests.flower.processes import ROOT, environment
 MEASURE = """
 from collections.abc import Iterator
 import numpy as np
+from benchmarks.memory import resident
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from tesseract_fl.flower import RobustStrategy
 from tesseract_fl.rules.tesseract import Tesseract
 from tests.flower.fake import FakeGrid
 
 N, D = 60, 1_000_000
-
-def peak():  # getrusage would count the process that started this one
-    status = dict(line.split(":", 1) for line in open("/proc/self/status"))
-    return int(status["VmHWM"].split()[0]) * 1024
 
 def play(strategy, n, d):
     grid = FakeGrid(dict.fromkeys(range(n)))
@@ -38,10 +35,10 @@ def play(strategy, n, d):
             content["tesseract"] = ConfigRecord({"nonce": asked.nonce})
             yield Message(content, reply_to=message)
 
-    before = peak()
+    before = resident("VmHWM")
     new, _ = strategy.aggregate_train(1, arriving())
     assert new is not None
-    return peak() - before
+    return resident("VmHWM") - before
 
 play(RobustStrategy(Tesseract(f=5)), 20, 100)  # compile first
 print(play(RobustStrategy(Tesseract(f=5)), N, D) / (N * D * 4))

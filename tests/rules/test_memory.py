@@ -10,28 +10,27 @@ import pytest
 from tests.conformance.contract import PROMISES
 
 MEASURE = """
-import resource, sys
+import sys
 import numpy as np
+from benchmarks.memory import resident
 from tesseract_fl.types import Updates
 from tests.conformance.contract import build
 
 name, n, d = sys.argv[1], *map(int, sys.argv[2:])
 
-def peak():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
 def play(d):
     matrix = np.random.default_rng(0).standard_normal((n, d), dtype=np.float32)
     sent = Updates(matrix=matrix, ids=tuple(map(str, range(n))), round=1, trusted=matrix[0] + 1)
-    before = peak()
+    before = resident("VmHWM")
     rule.aggregate(sent, rule.init(d))
-    return (peak() - before) / matrix.nbytes
+    return (resident("VmHWM") - before) / matrix.nbytes
 
 rule = build(name)
 play(64)  # compile first
 print(play(d))
 """
 
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="resident memory is read from /proc")
 WITHOUT_HISTORY = [name for name in PROMISES if name != "foolsgold"]
 
 
