@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,14 +12,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from tesseract_fl.flower.intake import Intake
+from tesseract_fl.flower.model import Model
 from tesseract_fl.gate import Gate, Submission
-from tesseract_fl.layout import Layout
 from tesseract_fl.rules.fedsgd import FedSGD
 from tesseract_fl.rules.tesseract import Tesseract
-from tesseract_fl.types import ConfigError, QuorumError
+from tesseract_fl.types import ConfigError, QuorumError, Updates
 
 MODEL = {"weight": np.zeros((2, 3), np.float32), "bias": np.zeros(2, np.float32)}
-LAYOUT = Layout.of(MODEL)
+
+
+def admitted(sent: Sequence[Submission], gate: Gate | None = None, *, round: int = 1, base: float = 0.0) -> Updates:
+    """What becomes of replies in a Flower round."""
+    clients = sorted({submission.client for submission in sent})
+    matrix = np.empty((len(clients), 8), np.float32)
+    intake = Intake(gate or Gate(), Model.of(good(base)), clients, round, None, matrix)
+    for submission in sent:
+        intake.offer(submission)
+    return intake.close()[0]
 
 
 def good(value: float = 1.0) -> dict[str, Any]:
@@ -58,7 +69,7 @@ BAD: dict[str, list[Any]] = {
 @pytest.mark.parametrize(("code", "arrays"), [(code, arrays) for code, all_ in BAD.items() for arrays in all_])
 def test_each_defect_has_its_reason(code: str, arrays: Any) -> None:
     sent = [Submission("honest", good()), Submission("bad", arrays), Submission("last", good(2.0))]
-    updates = Gate().collect(sent, LAYOUT, round=1)
+    updates = admitted(sent)
     assert updates.ids == ("honest", "last")
     assert [(r.client, r.code) for r in updates.rejected] == [("bad", code)]
     assert 0 < len(updates.rejected[0].detail) < 300
@@ -68,20 +79,20 @@ def test_each_defect_has_its_reason(code: str, arrays: Any) -> None:
 @pytest.mark.parametrize("count", [0, -1, math.nan, math.inf, "12", True, 10**400, [1], 1j, b"5"])
 def test_a_sample_count_must_be_a_positive_finite_number(count: Any) -> None:
     sent = [Submission("honest", good(), 10), Submission("bad", good(), count)]
-    updates = Gate().collect(sent, LAYOUT, round=1)
+    updates = admitted(sent)
     assert [(r.client, r.code) for r in updates.rejected] == [("bad", "bad_samples")]
 
 
 def test_a_claim_is_capped_and_a_missing_one_counts_as_the_lower_median() -> None:
     sent = [Submission(str(i), good(), count) for i, count in enumerate([10, 20, 30, 1e15, None])]
-    updates = Gate(max_sample_ratio=4).collect(sent, LAYOUT, round=1)
+    updates = admitted(sent, Gate(max_sample_ratio=4))
     assert updates.samples is not None
     assert updates.samples.tolist() == [10, 20, 30, 80, 20]
 
 
 def test_the_first_update_of_a_client_counts_and_repeats_are_turned_away() -> None:
     sent = [Submission("a", good(1.0)), Submission("b", good()), Submission("a", good(9.0))]
-    updates = Gate().collect(sent, LAYOUT, round=1)
+    updates = admitted(sent)
     assert updates.ids == ("a", "b")
     assert updates.matrix[0, 0] == 1.0
     assert [(r.client, r.code) for r in updates.rejected] == [("a", "duplicate_id")]
@@ -89,60 +100,58 @@ def test_the_first_update_of_a_client_counts_and_repeats_are_turned_away() -> No
 
 def test_a_bad_update_does_not_use_up_the_client_s_turn() -> None:
     sent = [Submission("a", good(math.nan)), Submission("a", good(2.0))]
-    updates = Gate().collect(sent, LAYOUT, round=1)
+    updates = admitted(sent)
     assert updates.ids == ("a",)
     assert [r.code for r in updates.rejected] == ["not_finite"]
 
 
 def test_norm_limit_is_off_unless_asked_for() -> None:
     sent = [Submission(str(i), good()) for i in range(4)] + [Submission("huge", good(1e30))]
-    assert Gate().collect(sent, LAYOUT, round=1).n == 5
-    updates = Gate(max_norm_ratio=10).collect(sent, LAYOUT, round=1)
+    assert admitted(sent).n == 5
+    updates = admitted(sent, Gate(max_norm_ratio=10))
     assert [(r.client, r.code) for r in updates.rejected] == [("huge", "norm_too_large")]
 
 
 def test_a_count_too_long_to_print() -> None:
     sent = [Submission("honest", good(), 10), Submission("bad", good(), 10**5000)]
-    assert [r.code for r in Gate().collect(sent, LAYOUT, round=1).rejected] == ["bad_samples"]
+    assert [r.code for r in admitted(sent).rejected] == ["bad_samples"]
 
 
 @pytest.mark.parametrize("copies", [0.0, 1e20])
 def test_repeats_have_no_vote_on_what_is_too_large(copies: float) -> None:
     sent = [Submission(str(i), good()) for i in range(5)] + [Submission("evil", good(copies))] * 6
-    updates = Gate(max_norm_ratio=10).collect(sent, LAYOUT, round=1)
+    updates = admitted(sent, Gate(max_norm_ratio=10))
     assert set(updates.ids) - {"evil"} == set("01234")
     assert ("evil" in updates.ids) == (copies == 0)
 
 
 @pytest.mark.parametrize("client", ["\ud800", 7, None, ["a"], b"a"])
 def test_a_client_id_must_be_a_text(client: Any) -> None:
-    sent = [Submission("honest", good()), Submission(client, good()), Submission(client, None)]
-    updates = Gate().collect(sent, LAYOUT, round=1)
+    updates = Gate().screen(np.ones((2, 8), np.float32), ["honest", client], round=1)
     assert updates.ids == ("honest",)
-    assert sorted(r.code for r in updates.rejected) == ["bad_id", "empty"]
+    assert [r.code for r in updates.rejected] == ["bad_id"]
     rule = Tesseract(f=0)
     assert np.isfinite(rule.aggregate(updates, rule.init(8)).update).all()
 
 
 def test_claims_near_the_largest_float() -> None:
     sent = [Submission(str(i), good(), claim) for i, claim in enumerate([1.7e308, 1.7e308, None])]
-    updates = Gate().collect(sent, LAYOUT, round=1)
+    updates = admitted(sent)
     assert np.isfinite(FedSGD().aggregate(updates, FedSGD().init(8)).update).all()
 
 
 def test_weights_become_updates_against_the_base() -> None:
-    base = LAYOUT.flatten(good(3.0))
-    updates = Gate().collect([Submission("a", good(3.5))], LAYOUT, round=1, base=base)
+    updates = admitted([Submission("a", good(3.5))], base=3.0)
     np.testing.assert_array_equal(updates.matrix, [[0.5] * 8])
 
 
 def test_too_few_updates_skip_the_round_and_say_what_to_do() -> None:
     sent = [Submission("a", good()), Submission("b", None)]
     with pytest.raises(QuorumError, match=r"round 7: 1 updates were admitted and 1 turned away \(1 empty\)") as caught:
-        Gate(quorum=2).collect(sent, LAYOUT, round=7)
+        admitted(sent, Gate(quorum=2), round=7)
     assert [rejection.client for rejection in caught.value.rejected] == ["b"]
     with pytest.raises(QuorumError):
-        Gate().collect([], LAYOUT, round=1)
+        admitted([])
 
 
 @pytest.mark.parametrize("settings", [{"quorum": 0}, {"max_norm_ratio": 0.5}, {"max_sample_ratio": math.nan}])
@@ -174,11 +183,11 @@ submissions = st.builds(
 def test_200_rounds_of_malformed_input(hostile: list[Submission]) -> None:
     """No crash, a reason for each that is turned away, and no NaN in what reaches the model."""
     honest = [Submission(f"honest-{i}", good(1.0 + i), 10) for i in range(12)]
-    updates = Gate().collect([*hostile, *honest], LAYOUT, round=1)
+    updates = admitted([*hostile, *honest])
     assert updates.n + len(updates.rejected) == len(hostile) + len(honest)
     assert all(rejection.code and rejection.detail for rejection in updates.rejected)
     rule = Tesseract(f=0.3)
-    out = rule.aggregate(updates, rule.init(LAYOUT.d))
+    out = rule.aggregate(updates, rule.init(8))
     assert np.isfinite(out.update).all()
     assert len(out.report["rejected"]) == len(updates.rejected)
     for rejection in updates.rejected:

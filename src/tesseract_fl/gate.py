@@ -18,7 +18,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
@@ -28,7 +28,7 @@ import numpy as np
 from tesseract_fl.kernels import squared_norms
 from tesseract_fl.layout import Layout
 from tesseract_fl.mapped import mapping
-from tesseract_fl.types import ClientId, ConfigError, Floats, Matrix, QuorumError, Rejection, Updates
+from tesseract_fl.types import ClientId, ConfigError, Matrix, QuorumError, Rejection, Updates
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,37 +72,6 @@ class Gate:
                 raise ConfigError(f"gate: {name} must be a finite number of at least 1, got {ratio}")
         if self.max_samples is not None and not self.max_samples > 0:
             raise ConfigError(f"gate: max_samples must be a positive number, got {self.max_samples}")
-
-    def collect(
-        self,
-        submissions: Iterable[Submission],
-        layout: Layout,
-        *,
-        round: int,
-        base: Floats | None = None,
-    ) -> Updates:
-        """Check what was sent against the global model's layout, flatten it, then `screen` the values.
-
-        With `base`, the flat global model, clients send weights, and the update is what they changed.
-        """
-        sent = list(submissions)
-        matrix = np.empty((len(sent), layout.d), np.float32)
-        ids: list[ClientId] = []
-        samples: list[Any] = []
-        rejected: list[Rejection] = []
-        for submission in sent:
-            defect = structural_defect(submission.arrays, layout)
-            if defect is not None:
-                client = submission.client
-                rejected.append(Rejection(client if is_id(client) else f"<{type(client).__name__}>", *defect))
-                continue
-            with np.errstate(invalid="ignore", over="ignore"):
-                row = layout.flatten(submission.arrays, out=matrix[len(ids)])
-                if base is not None:
-                    row -= base
-            ids.append(submission.client)
-            samples.append(submission.samples)
-        return self.screen(matrix[: len(ids)], ids, round=round, samples=samples, rejected=rejected)
 
     def screen(
         self,
