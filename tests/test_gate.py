@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,24 +12,49 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from tesseract_fl.flower.intake import Intake
+from tesseract_fl.distributed.driver import LocalShards
+from tesseract_fl.distributed.intake import Intake as ShardsIntake
+from tesseract_fl.flower.intake import Intake as FlowerIntake
 from tesseract_fl.flower.model import Model
-from tesseract_fl.gate import Gate, Submission
+from tesseract_fl.gate import Gate, Submission, is_id
+from tesseract_fl.layout import Layout
 from tesseract_fl.rules.fedsgd import FedSGD
 from tesseract_fl.rules.tesseract import Tesseract
-from tesseract_fl.types import ConfigError, QuorumError, Updates
+from tesseract_fl.types import Cohort, ConfigError, Floats, QuorumError, Updates
 
 MODEL = {"weight": np.zeros((2, 3), np.float32), "bias": np.zeros(2, np.float32)}
 
 
 def admitted(sent: Sequence[Submission], gate: Gate | None = None, *, round: int = 1, base: float = 0.0) -> Updates:
     """What becomes of replies in a Flower round."""
-    clients = sorted({submission.client for submission in sent})
+    clients = sorted({submission.client for submission in sent if is_id(submission.client)})
     matrix = np.empty((len(clients), 8), np.float32)
-    intake = Intake(gate or Gate(), Model.of(good(base)), clients, round, None, matrix)
+    intake = FlowerIntake(gate or Gate(), Model.of(good(base)), clients, round, None, matrix)
     for submission in sent:
         intake.offer(submission)
     return intake.close()[0]
+
+
+def admitted_as_rows(sent: Sequence[Submission], gate: Gate | None = None, *, round: int = 1) -> Updates:
+    """What becomes of updates in a simulated round."""
+    matrix = np.stack([flat(submission) for submission in sent])
+    ids, samples = [submission.client for submission in sent], [submission.samples for submission in sent]
+    return (gate or Gate()).screen(matrix, ids, round=round, samples=samples)
+
+
+def admitted_to_shards(sent: Sequence[Submission], gate: Gate | None = None, *, round: int = 1) -> Cohort:
+    intake = ShardsIntake(LocalShards(8, parts=3), round=round, capacity=len(sent), gate=gate)
+    for submission in sent:
+        intake.add(submission.client, flat(submission), submission.samples)
+    return intake.cohort()
+
+
+every_door = pytest.mark.parametrize("door", [admitted, admitted_as_rows, admitted_to_shards])
+Door = Callable[..., Cohort]
+
+
+def flat(submission: Submission) -> Floats:
+    return Layout.of(MODEL).flatten(submission.arrays)
 
 
 def good(value: float = 1.0) -> dict[str, Any]:
@@ -76,59 +101,69 @@ def test_each_defect_has_its_reason(code: str, arrays: Any) -> None:
     np.testing.assert_array_equal(updates.matrix, [[1.0] * 8, [2.0] * 8])
 
 
+@every_door
 @pytest.mark.parametrize("count", [0, -1, math.nan, math.inf, "12", True, 10**400, [1], 1j, b"5"])
-def test_a_sample_count_must_be_a_positive_finite_number(count: Any) -> None:
+def test_a_sample_count_must_be_a_positive_finite_number(door: Door, count: Any) -> None:
     sent = [Submission("honest", good(), 10), Submission("bad", good(), count)]
-    updates = admitted(sent)
+    updates = door(sent)
     assert [(r.client, r.code) for r in updates.rejected] == [("bad", "bad_samples")]
 
 
-def test_a_claim_is_capped_and_a_missing_one_counts_as_the_lower_median() -> None:
+@every_door
+def test_a_claim_is_capped_and_a_missing_one_counts_as_the_lower_median(door: Door) -> None:
     sent = [Submission(str(i), good(), count) for i, count in enumerate([10, 20, 30, 1e15, None])]
-    updates = admitted(sent, Gate(max_sample_ratio=4))
+    updates = door(sent, Gate(max_sample_ratio=4))
     assert updates.samples is not None
     assert updates.samples.tolist() == [10, 20, 30, 80, 20]
 
 
-def test_the_first_update_of_a_client_counts_and_repeats_are_turned_away() -> None:
+@every_door
+def test_the_first_update_of_a_client_counts_and_repeats_are_turned_away(door: Door) -> None:
     sent = [Submission("a", good(1.0)), Submission("b", good()), Submission("a", good(9.0))]
-    updates = admitted(sent)
+    updates = door(sent)
     assert updates.ids == ("a", "b")
-    assert updates.matrix[0, 0] == 1.0
+    assert not isinstance(updates, Updates) or updates.matrix[0, 0] == 1.0
     assert [(r.client, r.code) for r in updates.rejected] == [("a", "duplicate_id")]
 
 
-def test_a_bad_update_does_not_use_up_the_client_s_turn() -> None:
+@every_door
+def test_a_bad_update_does_not_use_up_the_client_s_turn(door: Door) -> None:
     sent = [Submission("a", good(math.nan)), Submission("a", good(2.0))]
-    updates = admitted(sent)
+    updates = door(sent)
     assert updates.ids == ("a",)
     assert [r.code for r in updates.rejected] == ["not_finite"]
 
 
-def test_norm_limit_is_off_unless_asked_for() -> None:
+@every_door
+def test_norm_limit_is_off_unless_asked_for(door: Door) -> None:
     sent = [Submission(str(i), good()) for i in range(4)] + [Submission("huge", good(1e30))]
-    assert admitted(sent).n == 5
-    updates = admitted(sent, Gate(max_norm_ratio=10))
+    assert door(sent).n == 5
+    updates = door(sent, Gate(max_norm_ratio=10))
     assert [(r.client, r.code) for r in updates.rejected] == [("huge", "norm_too_large")]
 
 
-def test_a_count_too_long_to_print() -> None:
+@every_door
+def test_a_count_too_long_to_print(door: Door) -> None:
     sent = [Submission("honest", good(), 10), Submission("bad", good(), 10**5000)]
-    assert [r.code for r in admitted(sent).rejected] == ["bad_samples"]
+    assert [r.code for r in door(sent).rejected] == ["bad_samples"]
 
 
+@every_door
 @pytest.mark.parametrize("copies", [0.0, 1e20])
-def test_repeats_have_no_vote_on_what_is_too_large(copies: float) -> None:
+def test_repeats_have_no_vote_on_what_is_too_large(door: Door, copies: float) -> None:
     sent = [Submission(str(i), good()) for i in range(5)] + [Submission("evil", good(copies))] * 6
-    updates = admitted(sent, Gate(max_norm_ratio=10))
+    updates = door(sent, Gate(max_norm_ratio=10))
     assert set(updates.ids) - {"evil"} == set("01234")
     assert ("evil" in updates.ids) == (copies == 0)
 
 
+@every_door
 @pytest.mark.parametrize("client", ["\ud800", 7, None, ["a"], b"a"])
-def test_a_client_id_must_be_a_text(client: Any) -> None:
-    updates = Gate().screen(np.ones((2, 8), np.float32), ["honest", client], round=1)
-    assert updates.ids == ("honest",)
+def test_a_client_id_must_be_a_text(door: Door, client: Any) -> None:
+    cohort = door([Submission("honest", good()), Submission(client, good())])
+    assert cohort.ids == ("honest",)
+    assert [r.code for r in cohort.rejected] == ["bad_id"]
+    updates = admitted([Submission("honest", good()), Submission(client, None)])
     assert [r.code for r in updates.rejected] == ["bad_id"]
     rule = Tesseract(f=0)
     assert np.isfinite(rule.aggregate(updates, rule.init(8)).update).all()

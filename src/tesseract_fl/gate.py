@@ -18,17 +18,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from tesseract_fl.kernels import squared_norms
 from tesseract_fl.layout import Layout
 from tesseract_fl.mapped import mapping
-from tesseract_fl.types import ClientId, ConfigError, Matrix, QuorumError, Rejection, Updates
+from tesseract_fl.types import ClientId, Cohort, ConfigError, Float64s, Matrix, QuorumError, Rejection, Updates
+
+Defect: TypeAlias = tuple[str, str]  # a code and a sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,94 +76,117 @@ class Gate:
             raise ConfigError(f"gate: max_samples must be a positive number, got {self.max_samples}")
 
     def screen(
-        self,
-        matrix: Matrix,
-        ids: Sequence[ClientId],
-        *,
-        round: int,
-        samples: Sequence[Any] | None = None,
-        rejected: Sequence[Rejection] = (),
+        self, matrix: Matrix, ids: Sequence[ClientId], *, round: int, samples: Sequence[Any] | None = None
     ) -> Updates:
         """Check the values of updates that already are rows, and see whether enough of them remain."""
         claims = [None] * len(ids) if samples is None else samples
-        refused: list[Rejection] = list(rejected)
-        squared = squared_norms(matrix)
-        keep = np.zeros(len(ids), np.bool_)
-        admitted: set[ClientId] = set()
-
-        def refuse(client: Any, defect: tuple[str, str]) -> None:
-            refused.append(Rejection(client if is_id(client) else f"<{type(client).__name__}>", *defect))
-
-        for i, client in enumerate(ids):
-            defect = self.value_defect(client, squared[i], claims[i])
-            if defect is None and client in admitted:
-                defect = ("duplicate_id", "this client already has an update in this round")
+        admissions = Admissions(self, round)
+        row_of: dict[ClientId, int] = {}
+        for row, (client, squared, claim) in enumerate(zip(ids, squared_norms(matrix), claims, strict=True)):
+            defect = admissions.defect(client, squared, claim)
             if defect is None:
-                keep[i] = True
-                admitted.add(client)
+                admissions.admit(client, squared, claim)
+                row_of[client] = row
             else:
-                refuse(client, defect)
-        limit = self.norm_limit(squared[keep])  # one vote per client
-        for i, client in enumerate(ids):
-            if keep[i] and math.sqrt(squared[i]) > limit:
-                keep[i] = False
-                admitted.remove(client)
-                size = math.sqrt(squared[i])
-                refuse(client, ("norm_too_large", f"norm {size:.3g}, the limit in this round was {limit:.3g}"))
-        self.check_quorum(len(admitted), refused, round)
+                admissions.refuse(client, defect)
+        cohort = admissions.conclude()
+        keep = np.zeros(len(ids), np.bool_)
+        keep[[row_of[client] for client in cohort.ids]] = True
         in_file = mapping(matrix) is not None  # then rows are left out where they are read, not copied
         return Updates(
             matrix=matrix if in_file or keep.all() else matrix[keep],
             lens=(lambda block: block[keep]) if in_file and not keep.all() else None,
-            ids=tuple(client for client, kept in zip(ids, keep, strict=True) if kept),
+            ids=cohort.ids,
             round=round,
-            samples=self.sample_counts([claim for claim, kept in zip(claims, keep, strict=True) if kept]),
-            rejected=tuple(refused),
+            samples=cohort.samples,
+            rejected=cohort.rejected,
         )
 
-    def check_quorum(self, admitted: int, refused: Sequence[Rejection], round: int) -> None:
-        """Raise QuorumError if too few updates remain."""
-        if admitted < self.quorum:
-            raise QuorumError(
-                f"round {round}: {admitted} updates were admitted and {len(refused)} turned away "
-                f"({_counts(refused)}), but the quorum is {self.quorum}. The model is kept. "
-                "Ask more clients, or lower gate.quorum if this many are enough",
-                tuple(refused),
-            )
 
-    def value_defect(self, client: Any, squared: float, claim: Any) -> tuple[str, str] | None:
-        """What is wrong with an update's values, from its squared norm, or with what its client claims."""
+class Admissions:
+    """One round at the gate: clients come one by one, and in the end all who were admitted are looked at together."""
+
+    def __init__(self, gate: Gate, round: int) -> None:
+        self.gate = gate
+        self.round = round
+        self._sent: dict[ClientId, tuple[float, Any]] = {}  # squared norm and claimed sample count, if nothing is wrong
+        self._refused: list[Rejection] = []
+        self._too_large: dict[ClientId, Rejection] = {}
+
+    def __contains__(self, client: ClientId) -> bool:
+        return client in self._sent and client not in self._too_large
+
+    @property
+    def rejected(self) -> tuple[Rejection, ...]:
+        return (*self._refused, *self._too_large.values())
+
+    def client_defect(self, client: Any) -> Defect | None:
+        """Why nothing more is taken from this client, whatever it sends."""
         if not is_id(client):
             return "bad_id", "a client id must be a text that can be written as UTF-8"
+        if client in self._sent:
+            return "duplicate_id", "this client already has an update in this round"
+        return None
+
+    def defect(self, client: Any, squared: float, claim: Any) -> Defect | None:
+        """What is wrong with a client, with its update's values, from their squared norm, or with what it claims."""
+        if (defect := self.client_defect(client)) is not None:
+            return defect
         if not math.isfinite(squared):
             return "not_finite", "NaN or infinite values"
         if claim is not None and not _is_count(claim):
             shown = f" {claim!r}"[:50] if isinstance(claim, float | str) else ""
             return "bad_samples", f"sample count{shown} of type {type(claim).__name__} is not a positive finite number"
-        if claim is not None and self.max_samples is not None and claim > self.max_samples:
-            return "bad_samples", f"sample count {float(claim):.3g} is above the limit of {self.max_samples:.3g}"
+        most = self.gate.max_samples
+        if claim is not None and most is not None and claim > most:
+            return "bad_samples", f"sample count {float(claim):.3g} is above the limit of {most:.3g}"
         return None
 
-    def norm_limit(self, squared: np.ndarray[Any, np.dtype[np.float64]]) -> float:
-        """The largest norm that this round allows, from the squared norms of those who may vote."""
-        if self.max_norm_ratio is None or squared.size == 0:
-            return math.inf
-        return float(np.median(np.sqrt(squared))) * self.max_norm_ratio
+    def admit(self, client: ClientId, squared: float, claim: Any) -> None:
+        self._sent[client] = squared, claim
 
-    def sample_counts(self, claims: list[Any]) -> np.ndarray[Any, np.dtype[np.float64]] | None:
+    def refuse(self, client: Any, defect: Defect) -> Rejection:
+        rejection = Rejection(client if is_id(client) else f"<{type(client).__name__}>", *defect)
+        self._refused.append(rejection)
+        return rejection
+
+    def conclude(self, order: Iterable[ClientId] | None = None) -> Cohort:
+        """Who takes part now that all norms and claims are known; QuorumError if they are too few.
+
+        In the order of admission, unless `order` says another.
+        """
+        norms = {client: math.sqrt(squared) for client, (squared, _) in self._sent.items()}
+        ratio = self.gate.max_norm_ratio
+        limit = math.inf if ratio is None or not norms else float(np.median(list(norms.values()))) * ratio
+        self._too_large = {
+            client: Rejection(client, "norm_too_large", f"norm {norm:.3g}, the limit in this round was {limit:.3g}")
+            for client, norm in norms.items()
+            if norm > limit
+        }
+        ids = tuple(client for client in (order or self._sent) if client in self)
+        if len(ids) < self.gate.quorum:
+            raise QuorumError(
+                f"round {self.round}: {len(ids)} updates were admitted and {len(self.rejected)} turned away "
+                f"({_counts(self.rejected)}), but the quorum is {self.gate.quorum}. The model is kept. "
+                "Ask more clients, or lower gate.quorum if this many are enough",
+                self.rejected,
+            )
+        samples = self._sample_counts([self._sent[client][1] for client in ids])
+        return Cohort(ids=ids, round=self.round, samples=samples, rejected=self.rejected)
+
+    def _sample_counts(self, claims: list[Any]) -> Float64s | None:
         """What the admitted clients count for; None if nobody claims anything."""
         made = [float(claim) for claim in claims if claim is not None]
         if not made:
             return None
         usual = sorted(made)[(len(made) - 1) // 2]  # the lower median: no sum that could overflow
         counts = np.array([usual if claim is None else float(claim) for claim in claims], np.float64)
-        if self.max_sample_ratio is not None:
-            counts = np.minimum(counts, usual * self.max_sample_ratio)
-        return counts
+        ratio = self.gate.max_sample_ratio
+        return counts if ratio is None else np.minimum(counts, usual * ratio)
 
 
-def structural_defect(arrays: Any, layout: Layout) -> tuple[str, str] | None:
-    """What is wrong with the names, dtypes and shapes of what was sent: a code and a sentence, None if nothing is."""
+def structural_defect(arrays: Any, layout: Layout) -> Defect | None:
+    """What is wrong with the names, dtypes and shapes of what was sent."""
     if not isinstance(arrays, Mapping) or not arrays:
         return "empty", f"expected {len(layout.slots)} named arrays, got {type(arrays).__name__} without any"
     unknown = [str(name) for name in arrays if name not in {slot.name for slot in layout}]

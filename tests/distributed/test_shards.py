@@ -195,6 +195,16 @@ def test_the_first_valid_update_counts() -> None:
     assert intake.cohort().ids == ("a",)
 
 
+def test_who_takes_part_can_be_asked_twice() -> None:
+    intake = Intake(LocalShards(D, PARTS), round=1, capacity=5, gate=Gate(max_norm_ratio=3))
+    for i, size in enumerate((1, 1, 3, 8, 20)):  # without the largest, the next would be too large
+        intake.add(str(i), np.full(D, size, np.float32))
+    for _ in range(2):
+        cohort = intake.cohort()
+        assert cohort.ids == ("0", "1", "2", "3")
+        assert [rejection.client for rejection in cohort.rejected] == ["4"]
+
+
 def test_what_is_left_of_a_scattered_state_is_small() -> None:
     shards = LocalShards(D, PARTS)
     whole = RULES["tesseract"].init(D)

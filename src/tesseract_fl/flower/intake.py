@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import numba
 import numpy as np
 
 from tesseract_fl.flower.model import Model
-from tesseract_fl.gate import Gate, Submission, structural_defect
+from tesseract_fl.gate import Admissions, Defect, Gate, Submission, structural_defect
 from tesseract_fl.kernels import squared_norms
 from tesseract_fl.types import ClientId, Float64s, Floats, Rejection, Updates
 
@@ -35,41 +34,37 @@ class Intake:
     def __init__(
         self, gate: Gate, model: Model, clients: Sequence[ClientId], round: int, score: Score | None, matrix: Floats
     ) -> None:
-        self.gate = gate
         self.model = model
-        self.round = round
-        self.rejected: list[Rejection] = []
+        self._admissions = Admissions(gate, round)
         self._rows = {client: row for row, client in enumerate(sorted(clients))}
         self._matrix = matrix  # n × d
         self._buffers = np.empty((len(clients), model.buffers.d), np.float64)
         self._score = score
         self._scores: dict[ClientId, Float64s] = {}
-        self._squared: dict[ClientId, float] = {}  # of those who were admitted so far
-        self._claims: dict[ClientId, Any] = {}
 
     def offer(self, sent: Submission) -> Rejection | None:
         """Take one update in, or say why not."""
         with one_thread():
             defect = self._defect(sent)
-        if defect is None:
-            return None
-        rejection = Rejection(sent.client, *defect)
-        self.rejected.append(rejection)
-        return rejection
+        return None if defect is None else self._admissions.refuse(sent.client, defect)
 
-    def refuse(self, rejection: Rejection) -> None:
+    def refuse(self, client: ClientId, code: str, detail: str) -> None:
         """Turn away a client whose reply holds no update at all."""
-        self.rejected.append(rejection)
+        self._admissions.refuse(client, (code, detail))
+
+    @property
+    def rejected(self) -> list[Rejection]:
+        """In an order that does not depend on who answered first."""
+        return sorted(self._admissions.rejected, key=lambda rejection: (rejection.client, rejection.code))
 
     @property
     def turned_away(self) -> list[Rejection]:
         """The rejections of clients without an update in this round; a reply beside a good one is no offence."""
-        return [rejection for rejection in self.rejected if rejection.client not in self._squared]
+        return [rejection for rejection in self.rejected if rejection.client not in self._admissions]
 
-    def _defect(self, sent: Submission) -> tuple[str, str] | None:
-        if sent.client in self._squared:
-            return "duplicate_id", "this client already has an update in this round"
-        defect = structural_defect(sent.arrays, self.model.layout)
+    def _defect(self, sent: Submission) -> Defect | None:
+        admissions = self._admissions
+        defect = admissions.client_defect(sent.client) or structural_defect(sent.arrays, self.model.layout)
         if defect is not None:
             return defect
         row = self._rows[sent.client]
@@ -79,34 +74,26 @@ class Intake:
         squared = float(squared_norms(update)[0])
         if not np.isfinite(self._buffers[row]).all():
             squared = math.nan
-        defect = self.gate.value_defect(sent.client, squared, sent.samples)
+        defect = admissions.defect(sent.client, squared, sent.samples)
         if defect is None:
-            self._squared[sent.client], self._claims[sent.client] = squared, sent.samples
+            admissions.admit(sent.client, squared, sent.samples)
             if self._score is not None:
                 self._scores[sent.client] = self._score(update)
         return defect
 
     def close(self) -> tuple[Updates, Float64s | None, Float64s]:
         """The round's updates, their statistic if it was kept, and their buffers; QuorumError if too few remain."""
-        ids = tuple(client for client in self._rows if client in self._squared)
-        limit = self.gate.norm_limit(np.array([self._squared[client] for client in ids]))
-        kept = tuple(client for client in ids if math.sqrt(self._squared[client]) <= limit)
-        for client in set(ids) - set(kept):
-            size = f"norm {math.sqrt(self._squared[client]):.3g}, the limit in this round was {limit:.3g}"
-            self.rejected.append(Rejection(client, "norm_too_large", size))
-            del self._squared[client]
-        self.rejected.sort(key=lambda rejection: (rejection.client, rejection.code))
-        self.gate.check_quorum(len(kept), self.rejected, self.round)
-        self._close_gaps(kept)
+        cohort = self._admissions.conclude(order=self._rows)
+        self._close_gaps(cohort.ids)
         updates = Updates(
-            matrix=self._matrix[: len(kept)],
-            ids=kept,
-            round=self.round,
-            samples=self.gate.sample_counts([self._claims[client] for client in kept]),
+            matrix=self._matrix[: cohort.n],
+            ids=cohort.ids,
+            round=cohort.round,
+            samples=cohort.samples,
             rejected=tuple(self.rejected),
         )
-        statistic = np.concatenate([self._scores[client] for client in kept]) if self._score is not None else None
-        return updates, statistic, self._buffers[: len(kept)]
+        statistic = np.concatenate([self._scores[client] for client in cohort.ids]) if self._score is not None else None
+        return updates, statistic, self._buffers[: cohort.n]
 
     def _close_gaps(self, kept: Sequence[ClientId]) -> None:
         """Move rows up, in place: a second matrix would double what a round needs."""

@@ -14,7 +14,7 @@ from tesseract_fl.flower.intake import Intake
 from tesseract_fl.flower.replies import Content, Fault, read
 from tesseract_fl.gate import Submission
 from tesseract_fl.reputation.records import Verdict
-from tesseract_fl.types import ClientId, Rejection
+from tesseract_fl.types import ClientId
 
 UNKNOWN = "unknown"  # who sent a reply that answers no message of this round
 
@@ -59,7 +59,7 @@ class Round:
         if isinstance(found, Content):
             self._accept(asked.client, found)
         elif found.kind == "rejected" and self.intake is not None:
-            self.intake.refuse(Rejection(asked.client, found.code, found.detail))
+            self.intake.refuse(asked.client, found.code, found.detail)
         else:
             self._note(asked.client, found)
         self._answered.add(asked.client)
