@@ -189,9 +189,10 @@ def structural_defect(arrays: Any, layout: Layout) -> Defect | None:
     """What is wrong with the names, dtypes and shapes of what was sent."""
     if not isinstance(arrays, Mapping) or not arrays:
         return "empty", f"expected {len(layout.slots)} named arrays, got {type(arrays).__name__} without any"
-    unknown = [str(name) for name in arrays if name not in {slot.name for slot in layout}]
-    if unknown:
-        return "unknown_array", f"the model has no array {unknown[0][:100]!r}"
+    names = {slot.name for slot in layout}
+    for name in arrays:
+        if name not in names:
+            return "unknown_array", f"the model has no array {str(name)[:100]!r}"
     for slot in layout:
         if slot.name not in arrays:
             return "missing_array", f"{slot.name!r} was not sent"
@@ -206,10 +207,13 @@ def structural_defect(arrays: Any, layout: Layout) -> Defect | None:
 
 
 def is_id(client: Any) -> bool:
+    if not isinstance(client, str):
+        return False
     try:
-        return isinstance(client, str) and bool(client.encode() or True)
+        client.encode()
     except UnicodeEncodeError:
         return False
+    return True
 
 
 def _is_count(claim: Any) -> bool:
