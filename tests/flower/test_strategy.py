@@ -137,6 +137,16 @@ def test_buffers_are_never_scored() -> None:
     assert len({verdict.score for verdict in verdicts(ours, 1).values()}) == 1
 
 
+def test_where_a_rule_has_no_weights_buffers_are_combined_by_their_median() -> None:
+    def train(number: float) -> Any:
+        return lambda arrays, t: {"w": arrays["w"] + 1, "running_mean": np.full(2, number, "f4")}
+
+    model: Arrays = {"w": np.zeros(5, np.float32), "running_mean": np.zeros(2, np.float32)}
+    nodes = {i: client(train(number)) for i, number in enumerate((1, 2, 3, 4, 1e6))}
+    (got, _) = next(rounds(strategy(build("rules", {"name": "median"})), FakeGrid(nodes), model, 1))
+    assert named_arrays(got)["running_mean"].tolist() == [3.0, 3.0]
+
+
 def test_the_order_of_arrival_does_not_matter() -> None:
     results = []
     for seed in range(3):

@@ -21,6 +21,7 @@ from tesseract_fl.gate import Gate
 from tesseract_fl.reputation.ledger import Ledger, describe_layout
 from tesseract_fl.reputation.records import Entry, Verdict
 from tesseract_fl.rules.base import Rule, State, WeightingRule
+from tesseract_fl.simulation.buffers import combined
 from tesseract_fl.types import (
     Aggregate,
     CheckpointError,
@@ -155,7 +156,9 @@ class Federation:
         return self._commit(entry, [*judged, *others], arrays, out.state, updates.ids)
 
     def _moved(self, out: Aggregate, buffers: Float64s) -> dict[str, np.ndarray[Any, Any]]:
-        arrays = self.model.moved(out.update, combined(buffers, out.weights))
+        before = np.empty(self.model.buffers.d)
+        self.model.buffers.flatten(self.model.arrays, out=before)
+        arrays = self.model.moved(out.update, combined(buffers, out.weights, before))
         if not all(np.isfinite(array).all() for array in arrays.values()):
             raise RoundSkipped(f"round {self.round + 1}: the update would make the model infinite; it is kept")
         return arrays
@@ -207,14 +210,6 @@ class Federation:
         self.state = checkpoint.unpack(self.state, stored, meta, "state.")
         self.model = dataclasses.replace(self.model, arrays=arrays)
         self.round = self.ledger.round
-
-
-def combined(buffers: Float64s, weights: Float64s | None) -> Float64s:
-    """Σ w_i b_i with the weights of the updates; where a rule has none, the median of each."""
-    if weights is None or not weights.sum() > 0:
-        return np.asarray(np.median(buffers, axis=0), np.float64)
-    mean: Float64s = (weights / weights.sum()) @ buffers
-    return mean
 
 
 def without(state: Any, client: ClientId) -> Any:

@@ -10,13 +10,14 @@ from tesseract_fl.types import Float64s
 def combined(rows: Float64s, weights: Float64s | None, before: Float64s) -> Float64s:
     """Σ w_i b_i / Σ w_i over the admitted clients, n × b, with the weights that their updates have.
 
-    A rule without weights counts them all alike. Statistics that are not finite count nothing, and where nobody
-    counts they stay as they were.
+    Where a rule has no weights, or gives nobody any, the median of each. Rows that are not finite count nothing,
+    and where nobody counts statistics stay as they were.
     """
-    finite = np.isfinite(rows).all(axis=1)
-    w = np.ones(len(rows)) if weights is None else weights
-    counted = finite & (w > 0)
+    w = weights if weights is not None and weights.any() else None
+    counted = np.isfinite(rows).all(axis=1) & (True if w is None else w > 0)
     if not counted.any():
         return before
+    if w is None:
+        return np.asarray(np.median(rows[counted], axis=0), np.float64)
     mean: Float64s = (w[counted, None] * rows[counted]).sum(axis=0) / w[counted].sum()
     return mean
