@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import time
 import tomllib
 from concurrent.futures import Future
 from dataclasses import replace
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -348,6 +350,39 @@ def test_workers_share_the_cores_and_there_are_no_more_than_runs(
     list(run_cells(cells({"base": BASE, "grid": {"seed": [0, 1]}}), Store(tmp_path), workers=8))
     assert asked == [(2, 4, {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "4"})] * 2
     assert "MKL_NUM_THREADS" not in os.environ
+
+
+def test_a_sweep_ends_its_own_processes_and_nobody_else_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def sleeping() -> SpawnProcess:
+        process = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(60,))
+        process.start()
+        return process
+
+    workers: list[SpawnProcess] = []
+
+    class Pool:
+        def __init__(self, *_: Any, **__: Any) -> None:
+            workers.append(sleeping())
+
+        def submit(self, *_: Any) -> Future[dict[str, Any]]:
+            done: Future[dict[str, Any]] = Future()
+            done.set_result({})
+            return done
+
+        def shutdown(self, **_: Any) -> None:
+            pass
+
+    monkeypatch.setattr(experiments, "ProcessPoolExecutor", Pool)
+    bystander = sleeping()
+    try:
+        list(run_cells(cells({"base": BASE, "grid": {"seed": [0, 1]}}), Store(tmp_path), workers=2))
+        workers[0].join(10)
+        assert not workers[0].is_alive()
+        bystander.join(0.5)
+        assert bystander.is_alive()
+    finally:
+        bystander.terminate()
+        bystander.join()
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs a system that pins processes to cores")

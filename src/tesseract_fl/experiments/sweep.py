@@ -178,6 +178,7 @@ def _play_in_processes(workers: int, missing: Mapping[Path, Job], on_round: OnRo
     context = multiprocessing.get_context("spawn")
     told = context.SimpleQueue()
     threads = max(1, cores() // workers)
+    others = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start, initargs=(threads, told))
     try:
         with _blas_threads(threads):  # a worker starts with the first job that finds none idle
@@ -192,7 +193,7 @@ def _play_in_processes(workers: int, missing: Mapping[Path, Job], on_round: OnRo
                 yield jobs.pop(job), job.result()
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
-        for process in multiprocessing.active_children():
+        for process in set(multiprocessing.active_children()) - others:
             process.terminate()
 
 
