@@ -16,14 +16,16 @@ import numpy as np
 import pytest
 from flwr.app import ArrayRecord
 
+from tesseract_fl import checkpoint
 from tesseract_fl.flower import Newcomers, RobustStrategy
+from tesseract_fl.flower.federation import without
 from tesseract_fl.flower.replies import named_arrays
 from tesseract_fl.flower.weighing import held_down
 from tesseract_fl.gate import Gate
 from tesseract_fl.registry import build
 from tesseract_fl.reputation.ledger import Ledger
-from tesseract_fl.rules.hardened import Hardened
-from tesseract_fl.rules.tesseract import Tesseract
+from tesseract_fl.rules.hardened import Hardened, HardenedState
+from tesseract_fl.rules.tesseract import FilterState, Tesseract
 from tesseract_fl.types import CheckpointError, ConfigError
 from tests.flower.fake import Arrays, FakeGrid, Node, client, everyone, honest, record, small_model
 
@@ -234,6 +236,19 @@ def test_a_pardoned_client_is_on_probation_again_also_after_a_restart(tmp_path: 
     assert on_probation(8)
     serve(tmp_path, 14, newcomers=newcomers)
     assert not on_probation(14)
+
+
+def test_nothing_of_a_pardoned_client_is_remembered_and_everything_of_the_others() -> None:
+    def state(*clients: str) -> FilterState[HardenedState]:
+        scores = dict.fromkeys(clients, -1.0)
+        rounds = dict.fromkeys(clients, 3)
+        memory = {"flip": scores, "length": scores}
+        inner = HardenedState(np.ones(2, np.int8), scores, memory, seen=rounds, probation=rounds, age=9)
+        return FilterState(np.ones(2, np.int8), inner, scores)
+
+    pardoned = without(state("a", "flip", "b"), "flip")  # a client may be named like a kind of evidence
+    assert checkpoint.pack(pardoned)[1] == checkpoint.pack(state("a", "b"))[1]
+    assert pardoned.inner.direction.tolist() == [1, 1]
 
 
 def test_a_rule_with_a_probation_of_its_own_is_left_alone() -> None:

@@ -212,13 +212,13 @@ class Federation:
         self.round = self.ledger.round
 
 
-def without(state: Any, client: ClientId) -> Any:
+def without(remembered: Any, client: ClientId) -> Any:
     """A rule's state that has never seen this client."""
-    changed: dict[str, Any] = {}
-    for field in dataclasses.fields(state):
-        value = getattr(state, field.name)
-        if isinstance(value, State):
-            changed[field.name] = without(value, client)
-        elif isinstance(value, Mapping) and client in value:
-            changed[field.name] = {key: item for key, item in value.items() if key != client}
-    return dataclasses.replace(state, **changed)
+    if isinstance(remembered, State):
+        values = {field.name: getattr(remembered, field.name) for field in dataclasses.fields(remembered)}
+        return dataclasses.replace(remembered, **{name: without(value, client) for name, value in values.items()})
+    if not isinstance(remembered, Mapping):
+        return remembered
+    if any(isinstance(item, Mapping) for item in remembered.values()):  # by kind; the clients are one level below
+        return {kind: without(item, client) for kind, item in remembered.items()}
+    return {key: item for key, item in remembered.items() if key != client}
