@@ -74,7 +74,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "mnist": "tesseract_fl.data.idx:Mnist",
         "fashion_mnist": "tesseract_fl.data.idx:FashionMnist",
         "cifar10": "tesseract_fl.data.cifar10:Cifar10",
-        "femnist": "tesseract_fl.data.npz:Femnist",
+        "femnist": "tesseract_fl.data.femnist:Femnist",
         "shakespeare": "tesseract_fl.data.shakespeare:Shakespeare",
         "ch_mnist": "tesseract_fl.data.npz:ChMnistTexture",
         "ch_mnist_images": "tesseract_fl.data.idx:IdxImages",

@@ -5,10 +5,13 @@ from __future__ import annotations
 import gzip
 import hashlib
 import http.client
+import io
 import os
+import shutil
+import tarfile
 import urllib.request
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tesseract_fl.checkpoint import write_atomically
@@ -73,3 +76,21 @@ def keep(root: Path, name: str, file: str, content: bytes) -> None:
     target = root / name / file
     target.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(target, content)
+
+
+def unpack(packed: bytes, wanted: Sequence[str], folder: Path) -> list[Path]:
+    """Store some files of a downloaded tar archive, piece by piece: they may be larger than memory."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+        for member in archive:
+            name = Path(member.name).name
+            content = archive.extractfile(member) if name in wanted else None
+            if content is None:
+                continue
+            temporary = folder / f".{name}.tmp"
+            with temporary.open("wb") as file:
+                shutil.copyfileobj(content, file, 1 << 20)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(folder / name)
+    return [folder / name for name in wanted]

@@ -1,8 +1,7 @@
-"""Data sets in numpy's npz archives: FEMNIST and whatever stands in for it, and CH-MNIST's texture features."""
+"""Numpy's npz archives, and CH-MNIST's texture features, which come in one."""
 
 from __future__ import annotations
 
-import re
 import zipfile
 import zlib
 from collections.abc import Sequence
@@ -14,64 +13,9 @@ import numpy as np
 
 from tesseract_fl.data import files
 from tesseract_fl.data.base import Dataset, Reader, data_directory, held_out, standardise
-from tesseract_fl.data.idx import pixels
 from tesseract_fl.types import DataError
 
 Arrays = dict[str, np.ndarray[Any, Any]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Femnist(Reader):
-    """Characters by real writers: any npz with images, labels and writers, in DIR/femnist.
-
-    FEMNIST has 62 classes, 28×28. `file` names the npz, where there are several. A stand-in keeps its own name:
-    unipen62_28x28.npz is unipen62 in results. Of every writer a tenth is test set; one mean and one standard
-    deviation over all training pixels normalise it.
-    """
-
-    file: str = ""
-
-    ARRAYS = ("images", "labels", "writers")
-
-    @property
-    def partition(self) -> str:
-        return "by_writer"
-
-    def read(self, directory: Path | None = None) -> Dataset:
-        path = self._path(data_directory(directory))
-        images, labels, writers = read_npz(path, self.ARRAYS).values()
-        if images.ndim != 3 or images.dtype != np.uint8 or not len(images) == len(labels) == len(writers):
-            raise DataError(
-                f"{path}: images must be n × height × width bytes with a label and a writer each, got "
-                f"{images.dtype} {images.shape}, {labels.shape} and {writers.shape}"
-            )
-        name = re.sub(r"_\d+x\d+$", "", path.stem)
-        writer = np.unique(writers, return_inverse=True)[1].astype(np.int64)
-        test = held_out(writer, 10, name)
-        train_x, test_x = standardise(pixels(images[~test]), pixels(images[test]))
-        y = labels.astype(np.int64)
-        return Dataset(
-            name=name, train_x=train_x, train_y=y[~test], test_x=test_x, test_y=y[test],
-            classes=int(y.max()) + 1, groups=writer[~test],
-        )  # fmt: skip
-
-    def _path(self, root: Path) -> Path:
-        folders = files.places(root, "femnist")
-        if self.file:
-            named = next((folder / self.file for folder in folders if (folder / self.file).is_file()), None)
-            if named is None:
-                raise DataError(f"there is no {self.file} in {folders[0]} or {root}")
-            return named
-        found = [path for path in sorted(folders[0].glob("*.npz")) if set(self.ARRAYS) <= set(names_in(path))]
-        if len(found) > 1:
-            names = ", ".join(path.name for path in found)
-            raise DataError(f"{folders[0]} holds several data sets: {names}; choose with --set data.file=NAME")
-        if not found:
-            raise DataError(
-                f"there is no npz with the arrays images (n × 28 × 28 bytes), labels and writers in {folders[0]}; "
-                "FEMNIST has to be built from NIST SD19 or TensorFlow Federated's copy: docs/data.md shows how"
-            )
-        return found[0]
 
 
 @dataclass(frozen=True, kw_only=True)

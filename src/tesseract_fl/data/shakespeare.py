@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import string
-import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -96,12 +95,7 @@ class Shakespeare(Reader):
         packed = files.download(self.roles_url, name="shakespeare", root=root, wanted=wanted)
         if not files.is_published(packed, self.roles_sha256):
             raise files.not_published("shakespeare.tar.bz2", "Shakespeare by role")
-        with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
-            members = {Path(member.name).name: member for member in archive if member.isfile()}
-            contents = [archive.extractfile(members[file]).read() for file in self.roles_files]  # type: ignore[union-attr]
-        for file, content in zip(self.roles_files, contents, strict=True):
-            files.keep(root, "shakespeare", file, content)
-        return contents
+        return [path.read_bytes() for path in files.unpack(packed, self.roles_files, root / "shakespeare")]
 
 
 def encode(text: bytes, name: str) -> Ints:
