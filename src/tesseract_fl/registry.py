@@ -78,6 +78,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "shakespeare": "tesseract_fl.data.shakespeare:Shakespeare",
         "ch_mnist": "tesseract_fl.data.npz:ChMnistTexture",
         "ch_mnist_images": "tesseract_fl.data.idx:IdxImages",
+        "ch_mnist_tiles": "tesseract_fl.data.tiles:ChMnistTiles",
     },
     "partitions": {
         "label_biased": "tesseract_fl.data.partition:LabelBiased",

@@ -23,6 +23,7 @@ SETS: list[tuple[dict[str, Any], str, tuple[int, ...], int, int]] = [
     ({"name": "shakespeare"}, "shakespeare", (5019, 200), 557, 100),
     ({"name": "shakespeare", "source": "roles"}, "shakespeare_roles", (11526, 200), 1403, 100),
     ({"name": "ch_mnist"}, "ch_mnist_texture", (4000, 74), 1000, 8),
+    ({"name": "ch_mnist_tiles"}, "ch_mnist_tiles", (4000, 1, 64, 64), 1000, 8),
     ({"name": "ch_mnist_images"}, "tissuemnist8", (10000, 1, 28, 28), 2000, 8),
 ]
 

@@ -107,7 +107,7 @@ class FashionMnist(Idx):
 
 @dataclass(frozen=True, kw_only=True)
 class IdxImages(Reader):
-    """Images in four IDX files of your own, which stand in for those of CH-MNIST; from --data-dir.
+    """Images in four IDX files of your own, which stand in for CH-MNIST's (ch_mnist_tiles); from --data-dir.
 
     They are <folder>/<prefix>-{train,test}-{images-idx3,labels-idx1}-ubyte, plain or gzipped, and the prefix is what
     the data set is called in results. Without one: tissuemnist8, eight classes of kidney tissue from TissueMNIST. One
