@@ -35,7 +35,7 @@ def test_texture_features(tmp_path: Path) -> None:
     store(tmp_path / "ch_mnist/mine.npz", {"X": x, "y": np.arange(80) % 8})
     with pytest.raises(DataError, match="X must be finite"):
         ChMnistTexture(file="mine.npz").read(tmp_path)
-    with pytest.raises(DataError, match=r"docs/data.md"):
+    with pytest.raises(DataError, match=r"make an npz with X .* and y .* data.file, or .* --data ch_mnist_tiles"):
         ChMnistTexture().read(tmp_path / "elsewhere")
 
 

@@ -34,8 +34,9 @@ class ChMnistTexture(Reader):
         path = files.find(files.places(root, "ch_mnist"), self.file)
         if path is None:
             raise DataError(
-                f"there is no {self.file} in {root / 'ch_mnist'}: it is an npz with X (5000 × 74 texture features of "
-                "Kather et al. 2016) and y (0 … 7); docs/data.md shows how to make it, or name yours with data.file"
+                f"there is no {self.file} in {root / 'ch_mnist'}: make an npz with X (n × features) and y (0 … 7) from "
+                "the .mat files in datasets/PRIMARY of github.com/jnkather/histology-multiclass-texture, name one of "
+                "your own with data.file, or read the images with --data ch_mnist_tiles"
             )
         arrays = read_npz(path, ("X", "y"))
         x, y = arrays["X"].astype(np.float32), arrays["y"].astype(np.int64)
