@@ -55,9 +55,12 @@ def test_who_is_suspected_and_since_when(run: Path) -> None:
         "key:ab": ("good", None),
     }
     assert told["clients"][0]["client"] == "key:evil", "the most suspicious first"
-    table = tell("show", run)
-    assert "not_finite" in table
-    assert "key:evil" in table
+    evil = {"weight": 0.2 / 10**8, "reputation": -4.0, "reason": "round 4: penalised"}
+    assert told["clients"][0] | evil == told["clients"][0]
+    lines = tell("show", run).splitlines()
+    assert lines[0] == "round 4, Tesseract(f=1)"
+    assert lines[2].split() == ["key:evil", "cut", "off", "2", "2e-09", "-4.00", "round", "4:", "penalised"]
+    assert lines[3].split() == ["key:nan", "cut", "off", "1", "—", "-1.00", "round", "4:", "not_finite"]
 
 
 def test_a_weight_is_explained_in_words_and_numbers(run: Path) -> None:

@@ -18,8 +18,10 @@ from tesseract_fl.flower.intake import Intake
 from tesseract_fl.flower.replies import as_numpy, named_arrays
 from tesseract_fl.gate import Gate
 from tesseract_fl.registry import build
+from tesseract_fl.reports.overview import suspects
+from tesseract_fl.reports.sources import opened
 from tesseract_fl.reputation.records import Verdict
-from tesseract_fl.reputation.suspects import explained, standings
+from tesseract_fl.reputation.suspects import explained
 from tesseract_fl.rules.base import Rule
 from tesseract_fl.rules.hardened import Hardened
 from tesseract_fl.rules.krum import Krum
@@ -49,6 +51,12 @@ def strategy(rule: Rule[Any] | None = None, **options: Any) -> RobustStrategy:
 
 def verdicts(of: RobustStrategy, round: int) -> dict[str, Verdict]:
     return {verdict.client: verdict for verdict in of.federation.ledger.verdicts(round=round)}
+
+
+def standing(folder: Path) -> list[dict[str, Any]]:
+    source = opened(folder)
+    source.read()
+    return suspects(source)
 
 
 def flat(arrays: Arrays) -> Any:
@@ -262,26 +270,26 @@ def test_a_bad_reply_never_aborts_a_round(name: str, grid: Any) -> None:
     assert ("node:7" in reputation) == (verdict == "rejected"), "only what can be held against a client is"
 
 
-def test_a_duplicate_counts_once_and_does_no_harm() -> None:
-    ours = strategy()
+def test_a_duplicate_counts_once_and_does_no_harm(tmp_path: Path) -> None:
+    ours = strategy(ledger=tmp_path)
     (_, metrics) = next(rounds(ours, FakeGrid({**everyone(5), 7: twice}), small_model(), 1))
     assert metrics["admitted"] == 6
     codes = [(v.verdict, v.code) for v in ours.federation.ledger.verdicts(client="node:7")]
     assert ("rejected", "duplicate_id") in codes
     assert len(codes) == 2
-    assert {one.standing for one in standings(ours.federation.ledger.verdicts(), [])} == {"good"}
+    assert {one["standing"] for one in standing(tmp_path)} == {"good"}
 
 
 @pytest.mark.parametrize("first", [[], BAD["nan"][0]], ids=["good", "bad"])
-def test_a_reply_beside_a_good_one_does_no_harm_in_a_skipped_round_either(first: Any) -> None:
+def test_a_reply_beside_a_good_one_does_no_harm_in_a_skipped_round_either(first: Any, tmp_path: Path) -> None:
     def several(message: Message) -> list[Message]:
         return [*(first(message) if first else ()), *twice(message)]
 
-    ours = strategy(gate=Gate(quorum=5))
+    ours = strategy(gate=Gate(quorum=5), ledger=tmp_path)
     next(rounds(ours, FakeGrid({**everyone(3), 7: several, 8: BAD["nan"][0]}), small_model(), 1))
     assert ours.federation.ledger.entries()[0].outcome == "skipped"
     assert set(ours.federation.state.reputation) == {"node:8"}
-    assert [one.client for one in standings(ours.federation.ledger.verdicts(), [])] == ["node:8"]
+    assert [one["client"] for one in standing(tmp_path)] == ["node:8"]
 
 
 @pytest.mark.parametrize("quorum", [1, 10], ids=["aggregated", "skipped"])

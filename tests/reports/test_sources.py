@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tesseract_fl.reports.history import sampled
-from tesseract_fl.reports.overview import client, overview, shown
+from tesseract_fl.reports.history import STANDINGS, sampled
+from tesseract_fl.reports.overview import client, overview, shown, suspects
 from tesseract_fl.reports.page import write_report
 from tesseract_fl.reports.sources import explained as explained_in
 from tesseract_fl.reports.sources import opened
 from tesseract_fl.reputation.ledger import Ledger
 from tesseract_fl.reputation.records import Entry, Verdict
-from tesseract_fl.reputation.suspects import explained, standings
+from tesseract_fl.reputation.suspects import explained
 from tesseract_fl.rules.base import Rule
 from tesseract_fl.rules.hardened import Hardened
 from tesseract_fl.rules.krum import Krum
@@ -80,18 +80,51 @@ def test_columns_hold_what_the_journal_says(tmp_path: Path) -> None:
     assert (found.times, found.first, found.last, found.detail) == (5, 1, 5, f"in {HOSTILE}")
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_standings_agree_with_those_of_the_ledger(tmp_path: Path, seed: int) -> None:
-    """The columns are counted as rounds come in; `suspects.standings` looks at the whole history at once."""
-    ledger = written_ledger(tmp_path, rounds=6, seed=seed)
-    ledger.act("ban", "key:3", "enough")
-    ledger.act("ban", "key:4", "enough")
-    ledger.act("pardon", "key:4", "a mistake")
+# what became of a client round by round, and where that leaves it; "light" was admitted with next to no weight
+BECAME = {
+    ("rewarded", "rewarded", "rewarded"): ("good", None, ""),
+    ("penalised", "rewarded", "rewarded"): ("good", None, "round 1: penalised"),
+    ("rewarded", "rewarded", "penalised"): ("good", None, "round 3: penalised"),
+    ("rewarded", "penalised", "penalised"): ("suspected", 2, "round 3: penalised"),
+    ("penalised", "absent", "penalised"): ("suspected", 1, "round 3: penalised"),
+    ("penalised", "", "penalised"): ("suspected", 1, "round 3: penalised"),
+    ("penalised", "ignored", "penalised"): ("good", None, "round 3: penalised"),
+    ("rewarded", "rewarded", "rejected"): ("cut off", 3, "round 3: code_rejected"),
+    ("rewarded", "penalised", "light"): ("cut off", 2, "round 2: penalised"),
+    ("rejected", "rejected", "absent"): ("absent", None, "round 3: code_absent"),
+}
+
+
+def test_where_clients_stand_and_since_when(tmp_path: Path) -> None:
+    ledger = Ledger.open(tmp_path, {"rule": "r"})
+    names = {became: f"key:{place}" for place, became in enumerate(BECAME)}
+    for t in range(3):
+        verdicts = [
+            Verdict(
+                round=t + 1,
+                client=name,
+                verdict="rewarded" if became[t] == "light" else became[t],
+                code=f"code_{became[t]}" if became[t] in ("rejected", "ignored", "absent") else "",
+                weight={"rewarded": 0.3, "penalised": 0.1, "light": 1e-60}.get(became[t]),
+            )
+            for became, name in names.items()
+            if became[t]
+        ]
+        ledger.commit(Entry(round=t + 1, outcome="aggregated", verdicts=verdicts))
     source = opened(tmp_path)
     source.read()
-    ours = {one["client"]: (one["standing"], one["since"]) for one in overview(source)["clients"]}
-    theirs = standings(ledger.verdicts(), ledger.actions())
-    assert ours == {one.client: (one.standing, one.since) for one in theirs}
+    told = {one["client"]: one for one in suspects(source)}
+    found = {
+        became: tuple(told[name][key] for key in ("standing", "since", "reason")) for became, name in names.items()
+    }
+    assert found == BECAME
+    light = names["rewarded", "penalised", "light"]
+    assert told[light]["weight"] == 1e-60, "as the ledger has it"
+    ledger.act("ban", light, "enough")
+    assert next(one for one in suspects(source) if one["client"] == light)["standing"] == "banned"
+    ledger.act("pardon", light, "a mistake")
+    order = [one["standing"] for one in suspects(source)]
+    assert order == sorted(order, key=STANDINGS.index)
 
 
 def test_a_badof_a_federation_is_explained_as_the_ledger_does(tmp_path: Path) -> None:
@@ -130,7 +163,8 @@ def test_of_two_replies_the_first_counts(tmp_path: Path) -> None:
     source = opened(tmp_path)
     source.read()
     told = overview(source)
-    assert told["clients"][0]["standing"] == "good"
+    (one,) = told["clients"]
+    assert (one["standing"], one["since"], one["weight"], one["reason"]) == ("good", None, 1.0, "")
     assert told["turned_away"][0]["code"] == "duplicate_id"
 
 

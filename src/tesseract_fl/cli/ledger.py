@@ -34,22 +34,22 @@ def command() -> None:
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def show(run: Path, as_json: bool) -> None:
     """List the clients, the most suspicious first, and since when they are."""
-    import dataclasses
+    from tesseract_fl.reports.overview import suspects
+    from tesseract_fl.reports.sources import Federation
 
-    from tesseract_fl.reputation.suspects import standings
-
-    ledger = _opened(run)
-    found = standings(ledger.verdicts(), ledger.actions())
+    federation = Federation(run)
+    federation.read()
+    found = suspects(federation)
     if as_json:
-        click.echo(json.dumps({"round": ledger.round, "clients": [dataclasses.asdict(one) for one in found]}))
+        click.echo(json.dumps({"round": federation.history.round, "clients": found}))
         return
-    click.echo(f"round {ledger.round}, {ledger.about['rule']}")
+    click.echo(f"round {federation.history.round}, {federation.about['rule']}")
     click.echo(f"{'client':40} {'standing':12} {'since':>5} {'weight':>9} {'reputation':>10}  last reason")
     for one in found:
-        weight = "—" if one.weight is None else f"{one.weight:.2g}"
-        reputation = "—" if one.reputation is None else f"{one.reputation:+.2f}"
-        since = "" if one.since is None else str(one.since)
-        click.echo(f"{one.client:40} {one.standing:12} {since:>5} {weight:>9} {reputation:>10}  {one.reason}")
+        weight = "—" if one["weight"] is None else f"{one['weight']:.2g}"
+        reputation = "—" if one["reputation"] is None else f"{one['reputation']:+.2f}"
+        told = f"{one['client']:40} {one['standing']:12} {one['since'] or '':>5} {weight:>9} {reputation:>10}"
+        click.echo(f"{told}  {one['reason']}")
 
 
 @command.command()
@@ -97,7 +97,7 @@ def _opened(run: Path) -> Ledger:
 
 
 def _client(ledger: Ledger, beginning: str) -> str:
-    known = sorted({verdict.client for verdict in ledger.verdicts()})
+    known: list[str] = sorted({client for _, _, client, *_ in ledger.rows_after(0)})
     found = [name for name in known if name.startswith(beginning)]
     if beginning in known:
         return beginning

@@ -13,17 +13,19 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tesseract_fl.reputation.suspects import NEGLIGIBLE
-from tesseract_fl.types import Bools, ClientId, Ints
+from tesseract_fl.types import Bools, ClientId, Float64s, Ints
 
 VERDICTS = ("", "rewarded", "penalised", "admitted", "rejected", "ignored", "absent", "banned")
 CODES = {name: code for code, name in enumerate(VERDICTS)}
-PENALISED, REJECTED, ABSENT = CODES["penalised"], CODES["rejected"], CODES["absent"]
+PENALISED, REJECTED, IGNORED, ABSENT = (CODES[name] for name in ("penalised", "rejected", "ignored", "absent"))
 NOT_ADMITTED = VERDICTS[REJECTED:]
 COLUMNS = ("score", "weight", "reputation")
+STANDINGS = ("banned", "cut off", "suspected", "absent", "good")  # the most suspicious first
+NEGLIGIBLE = 1e-3  # of the largest weight in a round: whoever has less is as good as cut off
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Float32s: TypeAlias = npt.NDArray[np.float32]
+Objects: TypeAlias = npt.NDArray[np.object_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,18 +96,27 @@ class History:
             _floats(values, len(places))[once] for values in (happened.scores, happened.weights, happened.reputations)
         )
         places = places[once]
-        self.tally.add(happened.number, len(self.clients), places, verdict, weight, reputation)
+        said = [code or name for code, name in zip(happened.codes, happened.verdicts, strict=True)]
+        self.tally.add(
+            happened.number, len(self.clients), places, verdict, np.array(said, np.object_)[once], weight, reputation
+        )
         figures = dict(happened.figures) | {
             **self._by_role(places, score, weight),
             "admitted": int(((verdict > 0) & (verdict < REJECTED)).sum()),
             "turned_away": int((verdict == REJECTED).sum()),
             "suspected": int(self.tally.suspicious[places].sum()),
         }
-        self.rounds.append(Round(happened.number, places, verdict, score, weight, reputation, figures))
+        columns = (score.astype(np.float32), weight.astype(np.float32), reputation.astype(np.float32))
+        self.rounds.append(Round(happened.number, places, verdict, *columns, figures))
         for client, name, code, detail in away:
             self._turn_away(happened.number, client, name, code, detail)
         if happened.skipped:
             self.skipped.append((happened.number, happened.skipped))
+
+    @property
+    def round(self) -> int:
+        """The last round; 0 before the first."""
+        return self.rounds[-1].number if self.rounds else 0
 
     @property
     def roles_known(self) -> bool:
@@ -134,7 +145,7 @@ class History:
             self._roles.append({False: 0, True: 1, None: 2}[self.malicious[-1]])
         return self.clients[client]
 
-    def _by_role(self, places: Ints, score: Float32s, weight: Float32s) -> dict[str, float]:
+    def _by_role(self, places: Ints, score: Float64s, weight: Float64s) -> dict[str, float]:
         """How flip-scores and weights spread among benign and malicious clients, or among all where nobody knows."""
         known = np.array(self._roles, np.int64)[places]
         found: dict[str, float] = {}
@@ -157,7 +168,7 @@ class History:
 
 
 class Tally:
-    """Where every client stands, kept up to date: what `suspects.standings` says of a whole history, in arrays."""
+    """Where every client stands, kept up to date as rounds come in."""
 
     def __init__(self) -> None:
         self.seen = np.zeros(0, np.int64)  # rounds in which something became of the client
@@ -167,10 +178,14 @@ class Tally:
         self.series = np.zeros(0, np.int64)  # how long that is
         self.last = np.zeros(0, np.uint8)  # verdict
         self.light = np.zeros(0, np.bool_)  # whether it last weighed next to nothing
-        self.weight = np.zeros(0, np.float32)
-        self.reputation = np.zeros(0, np.float32)
+        self.weight = np.zeros(0, np.float64)
+        self.reputation = np.zeros(0, np.float64)
+        self.reason = np.zeros(0, np.object_)  # why it was last penalised or not admitted
+        self.reason_round = np.zeros(0, np.int64)  # and when; 0: never
 
-    def add(self, number: int, n: int, places: Ints, verdict: Bytes, weight: Float32s, reputation: Float32s) -> None:
+    def add(
+        self, number: int, n: int, places: Ints, verdict: Bytes, said: Objects, weight: Float64s, reputation: Float64s
+    ) -> None:
         self._grow(n)
         known = weight[~np.isnan(weight)]
         light = weight < NEGLIGIBLE * (known.max() if len(known) else 0)
@@ -186,6 +201,8 @@ class Tally:
         self.last[places], self.light[places], self.weight[places] = verdict, light, weight
         judged = ~np.isnan(reputation)
         self.reputation[places[judged]] = reputation[judged]
+        why = np.isin(verdict, (PENALISED, REJECTED, IGNORED, ABSENT))
+        self.reason[places[why]], self.reason_round[places[why]] = said[why], number
 
     @property
     def suspicious(self) -> Bools:
@@ -205,14 +222,12 @@ class Tally:
     def _grow(self, n: int) -> None:
         more = n - len(self.seen)
         for name, values in vars(self).items():
-            fill = np.nan if values.dtype == np.float32 else 0
+            fill = np.nan if values.dtype == np.float64 else 0
             setattr(self, name, np.concatenate([values, np.full(more, fill, values.dtype)]))
 
 
-def _floats(values: Sequence[float | None] | None, n: int) -> Float32s:
-    if values is None:
-        return np.full(n, np.nan, np.float32)
-    return np.array(values, np.float64).astype(np.float32)
+def _floats(values: Sequence[float | None] | None, n: int) -> Float64s:
+    return np.full(n, np.nan) if values is None else np.array(values, np.float64)
 
 
 def sampled(count: int, most: int) -> list[int]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tesseract_fl.reputation.suspects import NEGLIGIBLE
+from tesseract_fl.reports.history import NEGLIGIBLE
 from tesseract_fl.types import DataError, Float64s, TesseractError
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tesseract_fl.reports.history import COLUMNS, VERDICTS, History, sampled
+from tesseract_fl.reports.history import COLUMNS, STANDINGS, VERDICTS, History, sampled
 from tesseract_fl.reports.sources import Source, explained
 from tesseract_fl.types import ClientId, Ints
 
@@ -37,7 +37,7 @@ def overview(source: Source, cells: int = CELLS) -> Table:
         "name": source.directory.resolve().name,
         "kind": source.kind,
         "title": source.title,
-        "round": history.rounds[-1].number if history.rounds else 0,
+        "round": history.round,
         "planned": source.planned,
         "finished": source.finished,
         "about": source.about,
@@ -149,14 +149,21 @@ def clients(source: Source, rows: Ints) -> list[Table]:
                 "malicious": history.malicious[row],
                 "standing": standing,
                 "since": int(tally.since[row]) or None if standing in ("cut off", "suspected", "banned") else None,
-                "weight": _number(tally.weight[row]),
-                "reputation": _number(tally.reputation[row]),
+                "weight": _finite(tally.weight[row]),
+                "reputation": _finite(tally.reputation[row]),
+                "reason": f"round {tally.reason_round[row]}: {tally.reason[row]}" if tally.reason_round[row] else "",
                 "rounds": int(tally.seen[row]),
                 "penalised": int(tally.penalised[row]),
                 "rejected": int(tally.rejected[row]),
             }
         )
     return found
+
+
+def suspects(source: Source) -> list[Table]:
+    """Every client, the most suspicious first."""
+    found = clients(source, np.arange(len(source.history.clients)))
+    return sorted(found, key=lambda one: (STANDINGS.index(one["standing"]), one["reputation"] or 0.0, one["client"]))
 
 
 def turned_away(history: History) -> Table:
@@ -195,11 +202,15 @@ def _all(history: History, name: str) -> list[float]:
     return [value for one in history.rounds if (value := one.figures.get(name)) is not None]
 
 
+def _finite(value: Any) -> float | None:
+    """JSON has no NaN."""
+    return None if value is None or not math.isfinite(value) else float(value)
+
+
 def _number(value: Any) -> float | None:
-    """JSON has no NaN; six digits are more than a picture shows."""
-    if value is None or not math.isfinite(value):
-        return None
-    return float(f"{value:.6g}")
+    """Six digits are more than a picture shows."""
+    known = _finite(value)
+    return None if known is None else float(f"{known:.6g}")
 
 
 def names_apart(names: Sequence[str]) -> list[str]:

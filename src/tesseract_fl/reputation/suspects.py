@@ -1,88 +1,14 @@
-"""What the ledger's history says about clients, in words: pure functions of its records."""
+"""What the ledger's history says about a client, in words: pure functions of its records."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 
 from tesseract_fl.reputation.ledger import Ledger
-from tesseract_fl.reputation.records import Action, Verdict
+from tesseract_fl.reputation.records import Verdict
 from tesseract_fl.types import ClientId, ConfigError
-
-NEGLIGIBLE = 1e-3  # of the largest weight in a round: whoever has less is as good as cut off
-BAD = ("penalised", "rejected")
-_ORDER = ("banned", "cut off", "suspected", "absent", "good")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Standing:
-    """Where a client stands. `since`: the first round of the unbroken series that makes it suspicious."""
-
-    client: ClientId
-    standing: str
-    since: int | None
-    weight: float | None
-    reputation: float | None
-    reason: str
-
-
-def standings(verdicts: Sequence[Verdict], actions: Sequence[Action]) -> list[Standing]:
-    """Every client, the most suspicious first."""
-    largest: dict[int, float] = {}
-    histories: dict[ClientId, list[Verdict]] = {}
-    for verdict in verdicts:
-        largest[verdict.round] = max(largest.get(verdict.round, 0.0), verdict.weight or 0.0)
-        histories.setdefault(verdict.client, []).append(verdict)
-    banned = {client for client in histories if _is_banned(client, actions)}
-    found = [_standing(_counted(history), largest, client in banned) for client, history in histories.items()]
-    return sorted(found, key=lambda one: (_ORDER.index(one.standing), one.reputation or 0.0, one.client))
-
-
-def _is_banned(client: ClientId, actions: Sequence[Action]) -> bool:
-    decided = [action.action for action in actions if action.client == client]
-    return bool(decided) and decided[-1] == "ban"
-
-
-def _counted(history: Iterable[Verdict]) -> list[Verdict]:
-    """A client's verdicts, the first of each round: a reply beside the one that counted is not held against it."""
-    return [next(of_round) for _, of_round in groupby(history, attrgetter("round"))]
-
-
-def _standing(history: Sequence[Verdict], largest: dict[int, float], banned: bool) -> Standing:
-    last = history[-1]
-    series = _unbroken([v for v in history if v.verdict != "absent"], largest)
-    cut_off = last.weight is not None and last.weight < NEGLIGIBLE * largest[last.round]
-    standing = (
-        "banned" if banned
-        else "absent" if last.verdict == "absent"
-        else "cut off" if cut_off or last.verdict == "rejected"
-        else "suspected" if series and len(series) > 1
-        else "good"
-    )  # fmt: skip
-    bad = [verdict for verdict in history if verdict.verdict in (*BAD, "ignored", "absent")]
-    reason = f"round {bad[-1].round}: {bad[-1].code or bad[-1].verdict}" if bad else ""
-    known = [verdict.reputation for verdict in history if verdict.reputation is not None]
-    return Standing(
-        client=last.client,
-        standing=standing,
-        since=series[0].round if series and standing in ("cut off", "suspected", "banned") else None,
-        weight=last.weight,
-        reputation=known[-1] if known else None,
-        reason=reason,
-    )
-
-
-def _unbroken(history: Sequence[Verdict], largest: dict[int, float]) -> list[Verdict]:
-    """The last rounds in a row in which a client was penalised, turned away, or weighed next to nothing."""
-    series: list[Verdict] = []
-    for verdict in reversed(history):
-        light = verdict.weight is not None and verdict.weight < NEGLIGIBLE * largest[verdict.round]
-        if verdict.verdict not in BAD and not light:
-            break
-        series.insert(0, verdict)
-    return series
 
 
 def explained(ledger: Ledger, client: ClientId, round: int) -> Iterator[str]:
@@ -131,6 +57,11 @@ def _explained(verdict: Verdict, of_round: Sequence[Verdict]) -> Iterator[str]:
 
 def _why(verdict: Verdict) -> str:
     return " — ".join(part for part in (verdict.code, verdict.detail) if part)
+
+
+def _counted(history: Iterable[Verdict]) -> list[Verdict]:
+    """A client's verdicts, the first of each round: a reply beside the one that counted is not held against it."""
+    return [next(of_round) for _, of_round in groupby(history, attrgetter("round"))]
 
 
 def _reputation(history: Sequence[Verdict], round: int) -> Iterator[str]:
