@@ -29,7 +29,9 @@ def test_demo_ends_with_a_table_and_two_pictures(tmp_path: Path, monkeypatch: py
     weights = run.weights()
     assert weights.shape == (3, 40)
     np.testing.assert_allclose(weights.sum(axis=1), 1)
-    assert run.malicious_weight() == pytest.approx(weights[-1, :8].sum())
+    told = {row["run"]: row["malicious_weight"] for row in result["runs"]}
+    assert told["Tesseract, Full-Trim attack"] == pytest.approx(weights[-1, :8].sum())
+    assert told["plain mean, no attack"] is None
 
     again = CliRunner().invoke(command, ["--out", str(tmp_path)], catch_exceptions=False)
     assert "Tesseract, Full-Krum attack" in again.stdout

@@ -427,7 +427,7 @@ def test_whatever_else_varies_has_tables_of_its_own(tmp_path: Path) -> None:
     assert (tmp_path / "results.md").read_text() == text
     svg = (tmp_path / "results.svg").read_text()
     assert all(
-        f"<!-- final accuracy, attack × rule; {what} -->" in svg for what in ("data a, lr 0.2", "data b, lr 0.1")
+        f"<!-- final accuracy (%), attack × rule; {what} -->" in svg for what in ("data a, lr 0.2", "data b, lr 0.1")
     )
 
 

@@ -20,17 +20,16 @@ def command(out: Path, seed: int, as_json: bool) -> None:
     """
     from tesseract_fl.cli.progress import rounds
     from tesseract_fl.experiments.demo import SETTINGS, run_demo
-    from tesseract_fl.reports import plots
-    from tesseract_fl.reports.journal import Run
+    from tesseract_fl.reports import figures
 
     with rounds(quiet=as_json) as start:
         results = run_demo(out, seed, start)
-    runs = {cell.label: Run(home) for cell, (home, _) in results.items()}
-    defended = {cell.label.split(", ")[1]: Run(home) for cell, (home, _) in results.items() if cell.rule == "tesseract"}
+    runs = {cell.label: home for cell, (home, _) in results.items()}
+    defended = {cell.label.split(", ")[1]: home for cell, (home, _) in results.items() if cell.rule == "tesseract"}
     pictures = {"accuracy": out / "accuracy.png", "weights": out / "weights.png"}
     setting = f"{SETTINGS['clients']} clients, {SETTINGS['malicious']} malicious, 5,000 MNIST images"
-    plots.accuracy_over_rounds(runs, pictures["accuracy"], f"Test accuracy: {setting}")
-    plots.weights_over_rounds(defended, pictures["weights"], f"What a client weighs under Tesseract: {setting}")
+    figures.accuracy_over_rounds(runs, pictures["accuracy"], f"Test accuracy: {setting}")
+    figures.weights_over_rounds(defended, pictures["weights"], f"What a client weighs under Tesseract: {setting}")
 
     rows = [
         {
@@ -38,9 +37,9 @@ def command(out: Path, seed: int, as_json: bool) -> None:
             "rule": cell.rule,
             "attack": cell.attack,
             "accuracy": summary["accuracy"],
-            "malicious_weight": Run(home).malicious_weight(),
+            "malicious_weight": summary["detection"]["malicious_weight"] if "detection" in summary else None,
         }
-        for cell, (home, summary) in results.items()
+        for cell, (_, summary) in results.items()
     ]
     if as_json:
         click.echo(json.dumps({"runs": rows, "pictures": {k: str(v) for k, v in pictures.items()}}))
@@ -53,7 +52,8 @@ def command(out: Path, seed: int, as_json: bool) -> None:
     table.add_column("test accuracy", justify="right")
     table.add_column("weight of the malicious clients\nin the last round, together", justify="right")
     for row in rows:
-        table.add_row(row["run"], f"{row['accuracy']:.1%}", f"{row['malicious_weight']:.2%}")
+        weight = "—" if row["malicious_weight"] is None else f"{row['malicious_weight']:.2%}"
+        table.add_row(row["run"], f"{row['accuracy']:.1%}", weight)
     Console().print(table)
     for picture in pictures.values():
         click.echo(f"picture: {picture}")

@@ -95,7 +95,7 @@ def write(rows: Sequence[Mapping[str, Any]], varied: Sequence[str], out: Path) -
     if axes is None:
         return "", files
     down, across = axes
-    title = f"final accuracy, {down} × {across}"
+    title = f"final accuracy (%), {down} × {across}"
     parts, pictured = [], []
     for what, together in apart(rows, [key for key in varied if key not in (down, across, "seed")]).items():
         heads, lines = tables.matrix(together, down=down, across=across, value="accuracy")

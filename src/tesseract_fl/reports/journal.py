@@ -37,11 +37,6 @@ class Run:
         with reading(path):
             return [json.loads(line) for line in path.read_text().split("\n")[:-1]]
 
-    def accuracy(self) -> tuple[list[int], list[float]]:
-        """Rounds, and the test accuracy after them."""
-        points = [(record["round"], record["accuracy"]) for record in self.records if "accuracy" in record]
-        return [point[0] for point in points], [point[1] for point in points]
-
     def weights(self) -> Float64s:
         """Rounds × clients: what each contributed; NaN where a client took no part."""
         table = np.full((len(self.records), int(self.config["clients"])), np.nan)
@@ -49,12 +44,6 @@ class Run:
             if record.get("weights") is not None:
                 row[[number(client) for client in record["clients"]]] = record["weights"]
         return table
-
-    def malicious_weight(self) -> float:
-        """What the malicious clients weigh together in the last round that has weights."""
-        weights = [record for record in self.records if record.get("weights") is not None][-1]
-        ours = zip(weights["clients"], weights["weights"], strict=True)
-        return float(sum(weight for client, weight in ours if number(client) < self.config["malicious"]))
 
 
 @contextmanager
