@@ -137,6 +137,7 @@ def test_the_paper_s_foolsgold_has_no_memory() -> None:
 def test_at_30_percent_rules_know_how_many_there_are() -> None:
     for cell in EXPERIMENTS["faba-30"].cells(Choice()):
         assert cell.config.malicious == round(0.3 * cell.config.clients)
+        assert paper.quality(*(name_of(cell.varied[key]) for key in ("data", "attack", "rule"))) is None, "not at 30 %"
         if cell.varied["rule"] == "faba":
             assert cell.config.to_table()["rule"]["f"] == cell.config.malicious
 

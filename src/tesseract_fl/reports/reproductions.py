@@ -97,13 +97,6 @@ def weights(played: Sequence[Played]) -> list[dict[str, Any]]:
     return rows
 
 
-def faba_30(played: Sequence[Played]) -> list[dict[str, Any]]:
-    return [
-        {"data": seeds[0].shown, "attack": attack, "rule": rule} | _beside(_final(seeds), None)
-        for (_, attack, rule), seeds in by_key(played).items()
-    ]
-
-
 def _final(seeds: Sequence[Played]) -> list[float]:
     """The last evaluation of each seed: accuracy in per cent, or the loss."""
     key, scale = ("test_loss", 1) if seeds[0].data in LOSSES else ("accuracy", 100)
@@ -156,12 +149,11 @@ def shakespeare_loss(played: Sequence[Played]) -> list[plots.Panel]:
     return [plots.Panel("Shakespeare under Full-Krum", "test loss (nats)", curves, log=True)]
 
 
-def adaptive(played: Sequence[Played]) -> list[plots.Panel]:
-    return _accuracy_panels(played, lambda each: f"{each.rule}, {each.attack}")
-
-
-def label_flip(played: Sequence[Played]) -> list[plots.Panel]:
-    return _accuracy_panels(played, lambda each: f"{each.rule}, {each.attack}")
+def accuracy_over_rounds(played: Sequence[Played]) -> list[plots.Panel]:
+    panels: dict[str, dict[str, list[plots.Point]]] = {}
+    for (_, attack, rule), seeds in by_key(played).items():
+        panels.setdefault(seeds[0].shown, {})[f"{rule}, {attack}"] = _mean_curve(seeds, "accuracy", 100)
+    return [plots.Panel(data, "test accuracy (%)", curves) for data, curves in panels.items()]
 
 
 def reputation(played: Sequence[Played]) -> list[plots.Panel]:
@@ -189,13 +181,6 @@ def intuition(played: Sequence[Played]) -> list[plots.Panel]:
         title = f"{attack}: only {run.config['rule']['camp']} updates aggregated"
         panels.append(plots.Panel(title, "mean flip-score", curves, log=True))
     return panels
-
-
-def _accuracy_panels(played: Sequence[Played], label: Callable[[Played], str]) -> list[plots.Panel]:
-    panels: dict[str, dict[str, list[plots.Point]]] = {}
-    for seeds in by_key(played).values():
-        panels.setdefault(seeds[0].shown, {})[label(seeds[0])] = _mean_curve(seeds, "accuracy", 100)
-    return [plots.Panel(data, "test accuracy (%)", curves) for data, curves in panels.items()]
 
 
 def _curve(run: Run, key: str) -> list[plots.Point]:
@@ -229,14 +214,14 @@ def _camp_mean(table: Float64s) -> list[plots.Point]:
 TABLES: dict[str, Callable[[Sequence[Played]], list[dict[str, Any]]]] = {
     "accuracy": accuracy,
     "weights": weights,
-    "faba-30": faba_30,
+    "faba-30": accuracy,
 }
 FIGURES: dict[str, Callable[[Sequence[Played]], list[plots.Panel]]] = {
     "intuition": intuition,
     "shakespeare-loss": shakespeare_loss,
     "reputation": reputation,
-    "adaptive": adaptive,
-    "label-flip": label_flip,
+    "adaptive": accuracy_over_rounds,
+    "label-flip": accuracy_over_rounds,
 }
 
 
