@@ -481,6 +481,33 @@ def test_the_worst_of_several_attacks_has_a_line(tmp_path: Path) -> None:
     assert "worst" not in results.write(rows[:2], ["rule", "attack"], tmp_path)[0]
 
 
+def test_accuracies_of_attackers_who_mostly_behaved_honestly_are_marked(tmp_path: Path) -> None:
+    told = [
+        ("none", "krum", 0, 0.9, None),
+        ("ipm", "krum", 0, 0.8, 5),  # half is not more than half
+        ("alie", "krum", 0, 0.4, 0),
+        ("alie", "krum", 1, 0.6, 6),  # one of two seeds
+        ("ipm", "fedsgd", 0, 0.2, 10),
+        ("alie", "fedsgd", 0, 0.3, 0),
+    ]
+    names = ("attack", "rule", "seed", "accuracy", "not_attacked")
+    rows = [dict(zip(names, one, strict=True)) | {"rounds": 10} for one in told]
+    text, _ = results.write(rows, ["attack", "rule", "seed"], tmp_path)
+    assert text.splitlines()[2:] == [
+        "| none | 90.00 |  |",
+        "| ipm | 80.00 | 20.00* |",
+        "| alie | 50.00* | 30.00 |",
+        "| **worst** | 50.00* | 20.00* |",
+        "",
+        "* the malicious clients behaved honestly in more than half of the rounds",
+    ]
+    assert "\n\n\\* the malicious" in (tmp_path / "results.md").read_text(), "a line of text, no list"
+    assert "*" not in (tmp_path / "results.csv").read_text()
+    for missing in ("not_attacked", "rounds"):
+        untold = [{key: value for key, value in row.items() if key != missing} for row in rows]
+        assert "* " not in results.write(untold, ["attack", "rule", "seed"], tmp_path)[0].replace("**worst** ", "")
+
+
 def test_what_goes_down_and_what_across() -> None:
     assert results.crossed(["rule", "attack", "lr"]) == ("attack", "rule")
     assert results.crossed(["lr", "seed"]) is None

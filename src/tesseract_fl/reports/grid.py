@@ -6,7 +6,7 @@ The paper's numbers stand beside ours where the table has them.
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ FIGURES = {
     "malicious_weight": "weight of the malicious clients",
     "honest_weight_lost": "weight that honest clients lost",
 }
+HONEST = "* the malicious clients behaved honestly in more than half of the rounds"
 PAPER = "paper"  # a column with the paper's accuracy, in the unit of `accuracy`
 
 
@@ -99,12 +100,15 @@ def write(rows: Sequence[Mapping[str, Any]], varied: Sequence[str], out: Path) -
     parts, pictured = [], []
     for what, together in apart(rows, [key for key in varied if key not in (down, across, "seed")]).items():
         heads, lines = tables.matrix(together, down=down, across=across, value="accuracy")
-        worst = _worst(lines) if down == "attack" else []
-        table = tables.markdown(heads, [[line[0], *map(_percent, line[1:])] for line in [*lines, *worst]])
+        honest = {(str(row[down]), str(row[across])) for row in together if _mostly_honest(row)}
+        cells = [_marked(line, heads, honest) for line in lines]
+        worst = _worst(cells) if down == "attack" else []
+        table = tables.markdown(heads, [[line[0], *map(_percent, line[1:])] for line in [*cells, *worst]])
+        table += f"\n{HONEST}\n" if honest else ""
         parts.append(f"## {what}\n\n{table}" if what else table)
         pictured.append(plots.Cross(f"{title}; {what}" if what else title, heads, lines))
     text = "\n".join(parts)
-    (out / "results.md").write_text(text)
+    (out / "results.md").write_text(text.replace(HONEST, f"\\{HONEST}"))  # or Markdown makes a list of it
     pictures = [out / "results.png", out / "results.svg"]
     plots.heat_maps(pictured, pictures)
     return text, [*files, out / "results.md", *pictures]
@@ -131,14 +135,26 @@ def crossed(varied: Sequence[str]) -> tuple[str, str] | None:
     return (others[0], others[1]) if len(others) == 2 else None
 
 
+def _mostly_honest(row: Mapping[str, Any]) -> bool:
+    idle, rounds = row.get("not_attacked"), row.get("rounds")
+    return idle is not None and rounds is not None and 2 * idle > rounds
+
+
+def _marked(line: Sequence[Any], heads: Sequence[str], marks: Set[tuple[str, str]]) -> list[Any]:
+    """The name of a line, and each of its values with whether it is marked."""
+    name, *values = line
+    return [name, *((value, (name, head) in marks) for value, head in zip(values, heads[1:], strict=True))]
+
+
 def _worst(lines: Sequence[Sequence[Any]]) -> list[list[Any]]:
     """A line more, where there are several attacks: the least accuracy under any of them."""
     attacked = [line[1:] for line in lines if line[0] != "none"]
     if len(attacked) < 2:
         return []
-    columns = zip(*attacked, strict=True)
-    return [["**worst**", *(min((value for value in column if value is not None), default=None) for column in columns)]]
+    known = [[cell for cell in column if cell[0] is not None] for column in zip(*attacked, strict=True)]
+    return [["**worst**", *(min(column, default=(None, False)) for column in known)]]
 
 
-def _percent(value: float | None) -> str | None:
-    return None if value is None else f"{100 * value:.2f}"
+def _percent(cell: tuple[float | None, bool]) -> str | None:
+    value, marked = cell
+    return None if value is None else f"{100 * value:.2f}{'*' if marked else ''}"
