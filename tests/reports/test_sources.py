@@ -127,7 +127,7 @@ def test_where_clients_stand_and_since_when(tmp_path: Path) -> None:
     assert order == sorted(order, key=STANDINGS.index)
 
 
-def test_a_badof_a_federation_is_explained_as_the_ledger_does(tmp_path: Path) -> None:
+def test_a_client_of_a_federation_is_explained_as_the_ledger_does(tmp_path: Path) -> None:
     ledger = written_ledger(tmp_path)
     source = opened(tmp_path)
     source.read()

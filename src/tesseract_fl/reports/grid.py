@@ -14,7 +14,7 @@ from tesseract_fl.reports import plots, tables
 from tesseract_fl.reports.sources import GRID
 from tesseract_fl.types import DataError
 
-# figure → what it is called, and whether it is a share of one
+# shares of one → what they are called
 FIGURES = {
     "accuracy": "test accuracy",
     "attack_success": "the attack's success",

@@ -15,6 +15,7 @@ import numpy as np
 from tesseract_fl.experiments import paper
 from tesseract_fl.reports import plots, tables
 from tesseract_fl.reports.journal import Run, number
+from tesseract_fl.simulation.detection import CUT_OFF
 from tesseract_fl.types import Float64s
 
 LOSSES = ("shakespeare",)  # where the paper reports the test loss instead of the accuracy
@@ -114,13 +115,13 @@ def _beside(ours: Sequence[float], theirs: float | None) -> dict[str, Any]:
     }
 
 
-def _share_above(run: Run, camp: str, threshold: float = 1e-4) -> float:
-    """The share of a camp with a weight above the threshold, a mean over all rounds with weights."""
+def _share_above(run: Run, camp: str) -> float:
+    """The share of a camp with a weight above `CUT_OFF`, a mean over all rounds with weights."""
     held = run.weights()
     c = int(run.config["malicious"]) if run.config["attack"]["name"] != "none" else 0
     own = held[:, c:] if camp == "benign" else held[:, :c]
     counted = own[~np.isnan(own).all(axis=1)]
-    return float((counted > threshold).mean())
+    return float((counted > CUT_OFF).mean())
 
 
 def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
