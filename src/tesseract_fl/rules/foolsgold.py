@@ -10,8 +10,11 @@ from typing import Any
 import numpy as np
 
 from tesseract_fl import kernels
+from tesseract_fl.reputation.evidence import cosines
 from tesseract_fl.rules.base import State, WeightingRule
 from tesseract_fl.types import ClientId, Cohort, ConfigError, Float64s, Floats, Matrix, Updates
+
+ROUNDING = 1e-12  # the cosine of clones may be this far from 1; divided by the largest, that would be full weight
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,16 +85,13 @@ def foolsgold_weights(gram: Float64s, confidence: float = 1.0) -> Float64s:
     n = len(gram)
     if n == 1:
         return np.ones(1)
-    norms = np.sqrt(np.diagonal(gram))
-    lengths = np.outer(norms, norms)
-    similarity = np.divide(gram, lengths, out=np.zeros_like(gram), where=lengths > 0)
-    np.fill_diagonal(similarity, 0.0)
+    similarity = cosines(gram)
     v = similarity.max(axis=1)  # at least 0
     pardoned = v[None, :] > v[:, None]  # l resembles somebody more than i does
     ratio = np.divide(v[:, None], v[None, :], out=np.ones((n, n)), where=pardoned)
     alpha: Float64s = np.clip(1 - (similarity * ratio).max(axis=1), 0, 1)
-    if alpha.max() == 0:
-        return alpha
+    if alpha.max() < ROUNDING:
+        return np.zeros(n)
     alpha = np.minimum(alpha / alpha.max(), 0.99)
     with np.errstate(divide="ignore"):
         logit = np.log(alpha / (1 - alpha))

@@ -1,0 +1,26 @@
+"""FoolsGold where its weights hang on the last digit: everybody sent the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tesseract_fl.rules.foolsgold import FoolsGold
+from tesseract_fl.types import Updates
+
+
+@pytest.mark.parametrize("memory", [True, False])
+@pytest.mark.parametrize("longest", [1.0, 10.0])
+def test_where_everybody_sends_the_same_direction_the_model_stays(memory: bool, longest: float) -> None:
+    rule = FoolsGold(memory=memory)
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        n, d = int(rng.integers(2, 30)), int(rng.integers(1, 600))
+        lengths = rng.uniform(1.0, longest, size=(n, 1)).astype(np.float32)
+        state = rule.init(d)
+        for t in (1, 2):
+            row = rng.normal(scale=10.0 ** rng.integers(-6, 6), size=d).astype(np.float32)
+            sent = Updates(matrix=lengths * row, ids=tuple(str(i) for i in range(n)), round=t)
+            out = rule.aggregate(sent, state)
+            state = out.state
+            assert not out.update.any(), (seed, t)
