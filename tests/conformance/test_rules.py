@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tesseract_fl import checkpoint, kernels, registry
-from tesseract_fl.rules.base import Rule
+from tesseract_fl.rules.base import HonestMajority, Rule
 from tesseract_fl.types import ConfigError, PreconditionError, Updates
 from tests.conformance.contract import PROMISES, RULES, F, build, promising
 
@@ -145,6 +145,12 @@ def test_docstrings_say_what_where_from_and_how(rule: Rule[Any]) -> None:
     assert text.split("\n")[0].endswith(".")
     if type(rule).__name__ != "ReputationFilter":
         assert ", 20" in text, "the paper and its year"
+
+
+@pytest.mark.parametrize("name", [name for name, rule in RULES.items() if isinstance(rule, HonestMajority)])
+def test_an_f_that_makes_no_sense_is_refused_under_the_rules_own_name(name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^{name}: f must be"):
+        build(name, f=-1, **({"inner": {"name": "fedsgd"}} if "inner" in PROMISES[name].settings else {}))
 
 
 # ---- symmetries ---------------------------------------------------------------------------------------------------

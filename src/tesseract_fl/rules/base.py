@@ -22,7 +22,7 @@ from tesseract_fl import kernels
 from tesseract_fl.rules.plan import NOTHING, Plan, S, State, Verdict, converse, settle, total
 from tesseract_fl.types import Aggregate, Cohort, ConfigError, Float64s, Matrix, PreconditionError, Rejection, Updates
 
-__all__ = ["CoordinateRule", "GramRule", "Plan", "Rule", "S", "State", "Verdict", "WeightingRule"]
+__all__ = ["CoordinateRule", "GramRule", "HonestMajority", "Plan", "Rule", "S", "State", "Verdict", "WeightingRule"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,10 +124,13 @@ class WeightingRule(Rule[S]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GramRule(WeightingRule[S]):
-    """A weighting rule that needs nothing but the centred Gram matrix ⟨u_i − z, u_l − z⟩."""
+class GramRule(WeightingRule[State]):
+    """A weighting rule that needs nothing but the centred Gram matrix ⟨u_i − z, u_l − z⟩ and remembers nothing."""
 
-    def statistic(self, updates: Updates, state: S) -> Float64s:
+    def init(self, d: int) -> State:
+        return State()
+
+    def statistic(self, updates: Updates, state: State) -> Float64s:
         return kernels.gram(updates.matrix)
 
 
@@ -145,6 +148,26 @@ class CoordinateRule(Rule[State]):
     def plan(self, cohort: Cohort, state: State) -> Plan[State]:
         yield from ()  # there is nothing to ask
         return Verdict(lambda updates, state: (self.combine(updates.matrix), state), None, {})
+
+
+@dataclass(frozen=True, kw_only=True)
+class HonestMajority:
+    """Mixed into a kind of rule: f clients are assumed to be malicious, and 2f < n unless the rule needs more."""
+
+    name: ClassVar[str]  # as in the registry, for messages
+
+    f: int | float
+
+    def __post_init__(self) -> None:
+        check_f(self.name, self.f)
+
+    def check(self, n: int) -> None:
+        f = resolve_f(self.f, n)
+        if 2 * f >= n:
+            raise PreconditionError(
+                f"{self.name} needs 2f < n, but f = {f} and n = {n}: "
+                f"with {n} clients f may be at most {(n - 1) // 2}; ask more clients or assume fewer malicious ones"
+            )
 
 
 def resolve_f(f: int | float, n: int) -> int:
@@ -177,13 +200,3 @@ def check_f(rule: str, f: int | float) -> None:
 def check_decay(rule: str, decay: float) -> None:
     if not 0 <= decay <= 1:
         raise ConfigError(f"{rule}: decay must be between 0 and 1, got {decay}")
-
-
-def check_majority(rule: str, f: int | float, n: int) -> None:
-    """2f < n: more than half of the clients must be honest."""
-    count = resolve_f(f, n)
-    if 2 * count >= n:
-        raise PreconditionError(
-            f"{rule} needs 2f < n, but f = {count} and n = {n}: "
-            f"with {n} clients f may be at most {(n - 1) // 2}; ask more clients or assume fewer malicious ones"
-        )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tesseract_fl import kernels
-from tesseract_fl.rules.base import CoordinateRule, check_f, check_majority, resolve_f
+from tesseract_fl.rules.base import CoordinateRule, HonestMajority, resolve_f
 from tesseract_fl.types import Matrix
 
 
@@ -28,7 +28,7 @@ class Median(CoordinateRule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrimmedMean(CoordinateRule):
+class TrimmedMean(HonestMajority, CoordinateRule):
     """Per coordinate the mean without the f smallest and the f largest values.
 
     >>> from tesseract_fl.types import Updates
@@ -40,20 +40,14 @@ class TrimmedMean(CoordinateRule):
     Yin et al., Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates, 2018.
     """
 
-    f: int | float
-
-    def __post_init__(self) -> None:
-        check_f("trimmed_mean", self.f)
-
-    def check(self, n: int) -> None:
-        check_majority("trimmed_mean", self.f, n)
+    name = "trimmed_mean"
 
     def combine(self, matrix: Matrix) -> Matrix:
         return kernels.trimmed_mean(matrix, resolve_f(self.f, matrix.shape[0]))
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeanAroundMedian(CoordinateRule):
+class MeanAroundMedian(HonestMajority, CoordinateRule):
     """Per coordinate the mean of the n − f values closest to the median.
 
     Of two values equally far from the median the smaller one is kept.
@@ -67,13 +61,7 @@ class MeanAroundMedian(CoordinateRule):
     Xie et al., Generalized Byzantine-tolerant SGD, 2018.
     """
 
-    f: int | float
-
-    def __post_init__(self) -> None:
-        check_f("mean_around_median", self.f)
-
-    def check(self, n: int) -> None:
-        check_majority("mean_around_median", self.f, n)
+    name = "mean_around_median"
 
     def combine(self, matrix: Matrix) -> Matrix:
         n = matrix.shape[0]

@@ -10,7 +10,7 @@ import numpy as np
 from tesseract_fl import kernels
 from tesseract_fl.randomness import generator
 from tesseract_fl.reputation.evidence import rank
-from tesseract_fl.rules.base import State, WeightingRule, check_f, check_majority, resolve_f, share
+from tesseract_fl.rules.base import HonestMajority, State, WeightingRule, resolve_f, share
 from tesseract_fl.types import Cohort, ConfigError, Float64s, PreconditionError, Updates
 
 
@@ -22,7 +22,7 @@ class DnCState(State):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DnC(WeightingRule[DnCState]):
+class DnC(HonestMajority, WeightingRule[DnCState]):
     """Mean of those who never stick out along the top principal direction of random coordinates.
 
     `iterations` times, on `coordinates` randomly drawn coordinates: v the top right singular vector of the centred
@@ -32,14 +32,15 @@ class DnC(WeightingRule[DnCState]):
     Federated Learning, 2021.
     """
 
-    f: int | float
+    name = "dnc"
+
     iterations: int = 1
     coordinates: int = 10_000
     drop: float = 1.0
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_f("dnc", self.f)
+        super().__post_init__()
         if self.iterations < 1 or self.coordinates < 1 or not self.drop > 0:
             raise ConfigError(
                 "dnc: iterations and coordinates must be at least 1 and drop above 0, got "
@@ -47,7 +48,7 @@ class DnC(WeightingRule[DnCState]):
             )
 
     def check(self, n: int) -> None:
-        check_majority("dnc", self.f, n)
+        super().check(n)
         if self.iterations * self._dropped(n) >= n:
             raise PreconditionError(
                 f"dnc could drop everybody: {self.iterations} iterations × {self._dropped(n)} clients of {n}; "

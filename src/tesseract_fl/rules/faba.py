@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from tesseract_fl.reputation.evidence import rank
-from tesseract_fl.rules.base import GramRule, State, check_f, check_majority, resolve_f
+from tesseract_fl.rules.base import GramRule, HonestMajority, State, resolve_f
 from tesseract_fl.types import Cohort, Float64s
 
 
 @dataclass(frozen=True, kw_only=True)
-class Faba(GramRule[State]):
+class Faba(HonestMajority, GramRule):
     """f times the update farthest from the mean of those that remain is dropped; then their mean.
 
     >>> from tesseract_fl.types import Updates
@@ -26,16 +26,7 @@ class Faba(GramRule[State]):
     Networks, 2019.
     """
 
-    f: int | float
-
-    def __post_init__(self) -> None:
-        check_f("faba", self.f)
-
-    def check(self, n: int) -> None:
-        check_majority("faba", self.f, n)
-
-    def init(self, d: int) -> State:
-        return State()
+    name = "faba"
 
     def weigh(self, statistic: Float64s, cohort: Cohort, state: State) -> tuple[Float64s, State, dict[str, Any]]:
         remains = np.ones(cohort.n, np.bool_)

@@ -12,7 +12,7 @@ from tesseract_fl.types import Cohort, ConfigError, Float64s
 
 
 @dataclass(frozen=True, kw_only=True)
-class GeometricMedian(GramRule[State]):
+class GeometricMedian(GramRule):
     """The point with the smallest sum of distances to all updates (RFA, smoothed Weiszfeld).
 
     z ← Σ β_i u_i / Σ β_i,  β_i = 1 / max(ν, ‖u_i − z‖)
@@ -38,9 +38,6 @@ class GeometricMedian(GramRule[State]):
                 "geometric_median: smoothing must be above 0, tolerance at least 0, iterations at least 1; got "
                 f"{self.smoothing}, {self.tolerance}, {self.iterations}"
             )
-
-    def init(self, d: int) -> State:
-        return State()
 
     def weigh(self, statistic: Float64s, cohort: Cohort, state: State) -> tuple[Float64s, State, dict[str, Any]]:
         weights = np.full(cohort.n, 1 / cohort.n)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from tesseract_fl import kernels
 from tesseract_fl.reputation import evidence, score
 from tesseract_fl.reputation.evidence import outlyingness, rank
-from tesseract_fl.rules.base import WeightingRule, check_decay, check_f, check_majority, resolve_f, shrinking
+from tesseract_fl.rules.base import HonestMajority, WeightingRule, check_decay, resolve_f, shrinking
 from tesseract_fl.rules.plan import State
 from tesseract_fl.rules.tesseract import penalised
 from tesseract_fl.types import Bools, ClientId, Cohort, ConfigError, Float64s, Matrix, Rejection, Updates
@@ -44,7 +44,7 @@ class HardenedState(State):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hardened(WeightingRule[HardenedState]):
+class Hardened(HonestMajority, WeightingRule[HardenedState]):
     """Mean of bounded updates, weighted by a reputation that can be lost and regained, but not saved up.
 
     cos_il = ⟨u_i, u_l⟩/(‖u_i‖‖u_l‖),  s the sign of the last global update
@@ -76,7 +76,8 @@ class Hardened(WeightingRule[HardenedState]):
     on Sharma et al., TESSERACT: Gradient flip score to secure federated learning, 2021.
     """
 
-    f: int | float
+    name = "hardened"
+
     decay: float = 0.99
     memory: float = 0.95
     cut: float = 5.0
@@ -87,8 +88,8 @@ class Hardened(WeightingRule[HardenedState]):
     evidence: str = "agreement+company+flip+length"
 
     def __post_init__(self) -> None:
-        check_f("hardened", self.f)
-        check_decay("hardened", self.decay)
+        super().__post_init__()
+        check_decay(self.name, self.decay)
         within = {"memory": self.memory, "redemption": self.redemption, "newcomers": self.newcomers}
         for name, value in within.items():
             if not 0 <= value < 1:
@@ -113,9 +114,6 @@ class Hardened(WeightingRule[HardenedState]):
     @property
     def limits_newcomers(self) -> bool:
         return True
-
-    def check(self, n: int) -> None:
-        check_majority("hardened", self.f, n)
 
     def turned_away(self, rejected: Sequence[Rejection], n: int, state: HardenedState) -> HardenedState:
         lost = penalised(state.reputation, rejected, reward=self.redemption, decay=self.decay)

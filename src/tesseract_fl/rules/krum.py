@@ -9,7 +9,7 @@ import numpy as np
 
 from tesseract_fl import kernels
 from tesseract_fl.reputation.evidence import rank
-from tesseract_fl.rules.base import GramRule, State, check_f, resolve_f
+from tesseract_fl.rules.base import GramRule, HonestMajority, State, resolve_f
 from tesseract_fl.types import Cohort, ConfigError, Float64s, Matrix, PreconditionError, Updates
 
 
@@ -21,7 +21,7 @@ def krum_scores(distances: Float64s, f: int) -> Float64s:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Krum(GramRule[State]):
+class Krum(HonestMajority, GramRule):
     """The one update with the smallest sum of squared distances to its n − f − 2 nearest others.
 
     i* = argmin_i Σ_{l near i} ‖u_i − u_l‖²,  g = u_{i*}
@@ -37,26 +37,34 @@ class Krum(GramRule[State]):
     Blanchard et al., Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent, 2017.
     """
 
-    f: int | float
-
-    def __post_init__(self) -> None:
-        check_f("krum", self.f)
+    name = "krum"
 
     def check(self, n: int) -> None:
-        check_neighbours("krum", resolve_f(self.f, n), n)
+        f = resolve_f(self.f, n)
+        if n < 3:
+            raise PreconditionError(
+                f"{self.name} needs at least 3 clients, whatever f is, but n = {n}: ask more clients"
+            )
+        if n < 2 * f + 3:
+            raise PreconditionError(
+                f"{self.name} needs n ≥ 2f + 3, but f = {f} and n = {n}: "
+                f"with {n} clients f may be at most {(n - 3) // 2}"
+            )
 
-    def init(self, d: int) -> State:
-        return State()
+    def chosen(self, n: int) -> int:
+        """q: of how many updates g is the mean."""
+        return 1
 
     def weigh(self, statistic: Float64s, cohort: Cohort, state: State) -> tuple[Float64s, State, dict[str, Any]]:
         scores = krum_scores(kernels.squared_distances(statistic), resolve_f(self.f, cohort.n))
+        q = self.chosen(cohort.n)
         weights = np.zeros(cohort.n)
-        weights[rank(scores, cohort)[0]] = 1.0
+        weights[rank(scores, cohort)[:q]] = 1.0 / q
         return weights, state, {"krum_score": scores.tolist()}
 
 
 @dataclass(frozen=True, kw_only=True)
-class MultiKrum(GramRule[State]):
+class MultiKrum(Krum):
     """Mean of the q updates that are best by Krum's score; q is n − f if not given.
 
     >>> rule = MultiKrum(f=1, q=2)
@@ -68,33 +76,26 @@ class MultiKrum(GramRule[State]):
     Blanchard et al., Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent, 2017.
     """
 
-    f: int | float
+    name = "multi_krum"
+
     q: int | None = None
 
     def __post_init__(self) -> None:
-        check_f("multi_krum", self.f)
+        super().__post_init__()
         if self.q is not None and self.q < 1:
             raise ConfigError(f"multi_krum: q must be at least 1, got {self.q}")
 
     def check(self, n: int) -> None:
-        check_neighbours("multi_krum", resolve_f(self.f, n), n)
+        super().check(n)
         if self.q is not None and self.q > n:
             raise PreconditionError(f"multi_krum can't choose q = {self.q} of {n} clients; q may be at most {n}")
 
-    def init(self, d: int) -> State:
-        return State()
-
-    def weigh(self, statistic: Float64s, cohort: Cohort, state: State) -> tuple[Float64s, State, dict[str, Any]]:
-        f = resolve_f(self.f, cohort.n)
-        q = cohort.n - f if self.q is None else self.q
-        scores = krum_scores(kernels.squared_distances(statistic), f)
-        weights = np.zeros(cohort.n)
-        weights[rank(scores, cohort)[:q]] = 1.0 / q
-        return weights, state, {"krum_score": scores.tolist()}
+    def chosen(self, n: int) -> int:
+        return n - resolve_f(self.f, n) if self.q is None else self.q
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bulyan(GramRule[State]):
+class Bulyan(HonestMajority, GramRule):
     """Choose n − 2f updates by repeated Krum, then per coordinate the mean of those closest to their median.
 
     θ = n − 2f times: the best by Krum's score among those that remain is chosen and taken away.
@@ -112,10 +113,7 @@ class Bulyan(GramRule[State]):
     El Mhamdi et al., The Hidden Vulnerability of Distributed Learning in Byzantium, 2018.
     """
 
-    f: int | float
-
-    def __post_init__(self) -> None:
-        check_f("bulyan", self.f)
+    name = "bulyan"
 
     def check(self, n: int) -> None:
         f = resolve_f(self.f, n)
@@ -124,9 +122,6 @@ class Bulyan(GramRule[State]):
                 f"bulyan needs n > 4f (and is guaranteed for n ≥ 4f + 3), but f = {f} and n = {n}: "
                 f"with {n} clients f may be at most {(n - 1) // 4}"
             )
-
-    def init(self, d: int) -> State:
-        return State()
 
     def weigh(self, statistic: Float64s, cohort: Cohort, state: State) -> tuple[Float64s, State, dict[str, Any]]:
         f = resolve_f(self.f, cohort.n)
@@ -141,13 +136,3 @@ class Bulyan(GramRule[State]):
 
     def contributions(self, weights: Float64s) -> None:
         return None
-
-
-def check_neighbours(rule: str, f: int, n: int) -> None:
-    """n ≥ 2f + 3."""
-    if n < 3:
-        raise PreconditionError(f"{rule} needs at least 3 clients, whatever f is, but n = {n}: ask more clients")
-    if n < 2 * f + 3:
-        raise PreconditionError(
-            f"{rule} needs n ≥ 2f + 3, but f = {f} and n = {n}: with {n} clients f may be at most {(n - 3) // 2}"
-        )

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from tesseract_fl.kernels import sign
 from tesseract_fl.reputation import score
 from tesseract_fl.reputation.evidence import FlipScore, rank
-from tesseract_fl.rules.base import Rule, WeightingRule, check_decay, check_f, check_majority, resolve_f
+from tesseract_fl.rules.base import HonestMajority, Rule, WeightingRule, check_decay, resolve_f
 from tesseract_fl.rules.plan import Plan, S, State, Verdict, behind
 from tesseract_fl.types import Bools, ClientId, Cohort, Float64s, Matrix, Rejection, Updates
 
@@ -28,7 +28,7 @@ class TesseractState(State):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tesseract(WeightingRule[TesseractState]):
+class Tesseract(HonestMajority, WeightingRule[TesseractState]):
     """Mean weighted by a reputation that clients lose by flipping unusually much or little.
 
     FS_i = Σ_j u_ij² · [sign(u_ij) ≠ s_j]
@@ -50,21 +50,18 @@ class Tesseract(WeightingRule[TesseractState]):
     attacks, 2021.
     """
 
+    name = "tesseract"
     by_row = True
 
-    f: int | float
     decay: float = 0.99
 
     def __post_init__(self) -> None:
-        check_f("tesseract", self.f)
-        check_decay("tesseract", self.decay)
+        super().__post_init__()
+        check_decay(self.name, self.decay)
 
     @property
     def remembers_clients(self) -> bool:
         return True
-
-    def check(self, n: int) -> None:
-        check_majority("tesseract", self.f, n)
 
     def turned_away(self, rejected: Sequence[Rejection], n: int, state: TesseractState) -> TesseractState:
         reward = 2 * resolve_f(self.f, n) / n
@@ -98,19 +95,20 @@ class FilterState(State, Generic[S]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReputationFilter(Rule[FilterState[S]]):
+class ReputationFilter(HonestMajority, Rule[FilterState[S]]):
     """Leave out the f clients of the lowest reputation; any other rule aggregates those that remain.
 
     Reputation is Tesseract's; equal reputations are ordered like equal flip-scores. `inner` sees n − f clients.
     """
 
-    f: int | float
+    name = "reputation_filter"
+
     inner: Rule[S]
     decay: float = 0.99
 
     def __post_init__(self) -> None:
-        check_f("reputation_filter", self.f)
-        check_decay("reputation_filter", self.decay)
+        super().__post_init__()
+        check_decay(self.name, self.decay)
 
     @property
     def remembers_clients(self) -> bool:
@@ -121,7 +119,7 @@ class ReputationFilter(Rule[FilterState[S]]):
         return self.inner.needs_trusted
 
     def check(self, n: int) -> None:
-        check_majority("reputation_filter", self.f, n)
+        super().check(n)
         self.inner.check(n - resolve_f(self.f, n))
 
     def turned_away(self, rejected: Sequence[Rejection], n: int, state: FilterState[S]) -> FilterState[S]:

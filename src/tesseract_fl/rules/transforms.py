@@ -15,7 +15,7 @@ import numpy as np
 from tesseract_fl import kernels
 from tesseract_fl.randomness import generator
 from tesseract_fl.reputation.evidence import rank
-from tesseract_fl.rules.base import Rule, check_f, check_majority, resolve_f, shrinking
+from tesseract_fl.rules.base import HonestMajority, Rule, resolve_f, shrinking
 from tesseract_fl.rules.fedsgd import FedSGD
 from tesseract_fl.rules.plan import Plan, Question, S, behind
 from tesseract_fl.types import ClientId, Cohort, ConfigError, Float64s, PreconditionError, Rejection
@@ -65,20 +65,17 @@ class Transform(Rule[S]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NearestNeighbourMixing(Transform[S]):
+class NearestNeighbourMixing(HonestMajority, Transform[S]):
     """Each update is replaced by the mean of its n − f nearest, itself included, before `inner` sees it.
 
     Allouah et al., Fixing by Mixing: A Recipe for Optimal Byzantine ML under Heterogeneity, 2023.
     """
 
-    f: int | float
-
-    def __post_init__(self) -> None:
-        check_f("nnm", self.f)
+    name = "nnm"
 
     def check(self, n: int) -> None:
-        check_majority("nnm", self.f, n)
         super().check(n)
+        self.inner.check(n)
 
     def mixing(self, cohort: Cohort) -> Mixing:
         gram = yield lambda updates, _: kernels.gram(updates.matrix)
