@@ -86,7 +86,7 @@ def _flip_scores(U: Any, s: Any, out: Any) -> None:
 
 
 def flip_scores(U: Matrix, s: npt.NDArray[np.int8]) -> Float64s:
-    """FS_i = Σ_j u_ij² · [sign(u_ij) ≠ s_j]."""
+    """FS_i = Σ_j u_ij² · [sign(u_ij) ≠ s_j]: energy that goes against s, the signs of the last global update."""
     if not on_cpu(U):
         import torch
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tesseract_fl.kernels import sign
-from tesseract_fl.reputation.evidence import FlipScore
+from tesseract_fl.kernels import flip_scores, sign
 from tesseract_fl.rules.base import WeightingRule, check_f, resolve_f
 from tesseract_fl.rules.tesseract import TesseractState
 from tesseract_fl.types import Cohort, ConfigError, Float64s, Matrix, PreconditionError, Updates
@@ -50,7 +49,7 @@ class CampMean(WeightingRule[TesseractState]):
         return TesseractState(direction=np.zeros(d, np.int8))
 
     def statistic(self, updates: Updates, state: TesseractState) -> Float64s:
-        return FlipScore().scores(updates.matrix, state.direction)
+        return flip_scores(updates.matrix, state.direction)
 
     def weigh(
         self, statistic: Float64s, cohort: Cohort, state: TesseractState

@@ -9,14 +9,12 @@ from typing import Any, Generic
 import numpy as np
 import numpy.typing as npt
 
-from tesseract_fl.kernels import sign
+from tesseract_fl.kernels import flip_scores, sign
 from tesseract_fl.reputation import score
-from tesseract_fl.reputation.evidence import FlipScore, rank
+from tesseract_fl.reputation.evidence import both_tails, rank
 from tesseract_fl.rules.base import HonestMajority, Rule, WeightingRule, check_decay, resolve_f
 from tesseract_fl.rules.plan import Plan, S, State, Verdict, behind
 from tesseract_fl.types import Bools, ClientId, Cohort, Float64s, Matrix, Rejection, Updates
-
-EVIDENCE = FlipScore()
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,13 +69,13 @@ class Tesseract(HonestMajority, WeightingRule[TesseractState]):
         return TesseractState(direction=np.zeros(d, np.int8))
 
     def statistic(self, updates: Updates, state: TesseractState) -> Float64s:
-        return EVIDENCE.scores(updates.matrix, state.direction)
+        return flip_scores(updates.matrix, state.direction)
 
     def weigh(
         self, statistic: Float64s, cohort: Cohort, state: TesseractState
     ) -> tuple[Float64s, TesseractState, dict[str, Any]]:
         f = resolve_f(self.f, cohort.n)
-        suspects = EVIDENCE.suspects(statistic, f, cohort)
+        suspects = both_tails(statistic, f, cohort)
         reputation = score.judge(state.reputation, cohort, suspects, reward=2 * f / cohort.n, decay=self.decay)
         weights = score.softmax(score.of(reputation, cohort))
         report = verdicts(statistic, suspects, reputation, cohort)
@@ -135,8 +133,8 @@ class ReputationFilter(HonestMajority, Rule[FilterState[S]]):
 
     def plan(self, cohort: Cohort, state: FilterState[S]) -> Plan[FilterState[S]]:
         f = resolve_f(self.f, cohort.n)
-        scores = yield lambda updates, state: EVIDENCE.scores(updates.matrix, state.direction)
-        suspects = EVIDENCE.suspects(scores, f, cohort)
+        scores = yield lambda updates, state: flip_scores(updates.matrix, state.direction)
+        suspects = both_tails(scores, f, cohort)
         reputation = score.judge(state.reputation, cohort, suspects, reward=2 * f / cohort.n, decay=self.decay)
         keep = np.ones(cohort.n, np.bool_)
         keep[rank(score.of(reputation, cohort), cohort)[:f]] = False
