@@ -256,6 +256,15 @@ def test_who_is_turned_away_loses_behind_other_rules_too(rule: Rule[Any]) -> Non
     assert inner.reputation["bad"] < 0
 
 
+def test_behind_the_filter_a_skipped_round_costs_what_it_costs_those_who_are_left() -> None:
+    rule, bad = ReputationFilter(f=2, inner=Tesseract(f=1)), Rejection("bad", "not_finite", "-")
+    state = rule.turned_away([bad], 6, rule.init(1))
+    assert state.reputation["bad"] == pytest.approx(-(1 - 4 / 6))
+    assert state.inner.reputation["bad"] == pytest.approx(-(1 - 2 / 4)), "the inner rule plays with 6 − 2"
+    for n in (1, 2, 3, 4):
+        assert rule.turned_away([bad], n, rule.init(1)).inner.reputation == {}, "and with n − 2 it is not defined"
+
+
 def test_where_the_rule_is_not_defined_nobody_is_rewarded_for_being_turned_away() -> None:
     rule = Tesseract(f=3)
     for n in (4, 5, 6):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tesseract_fl.types import Bools, ClientId, Cohort, Float64s
+from tesseract_fl.types import Bools, ClientId, Cohort, Float64s, Rejection
 
 Reputation = Mapping[ClientId, float]
 
@@ -41,6 +41,17 @@ def judge(
     while max(judged.values(), default=0.0) > LARGEST:
         judged = {client: score / 2 for client, score in judged.items()}
     return judged
+
+
+def penalised(known: Reputation, rejected: Sequence[Rejection], *, reward: float, decay: float) -> Reputation:
+    """Reputations after a round that was skipped: only those who were turned away lose.
+
+    For 2f ≥ n the rule is not defined, and what it would call a penalty, 1 − 2f/n, is none: then nothing changes.
+    """
+    if reward >= 1:
+        return known
+    nobody = Cohort(ids=(), round=0, rejected=tuple(rejected))
+    return judge(known, nobody, np.zeros(0, np.bool_), reward=reward, decay=decay)
 
 
 def of(reputation: Reputation, cohort: Cohort) -> Float64s:

@@ -14,7 +14,6 @@ from tesseract_fl.reputation import evidence, score
 from tesseract_fl.reputation.evidence import outlyingness, rank
 from tesseract_fl.rules.base import HonestMajority, WeightingRule, check_decay, resolve_f, shrinking
 from tesseract_fl.rules.plan import State
-from tesseract_fl.rules.tesseract import penalised
 from tesseract_fl.types import Bools, ClientId, Cohort, ConfigError, Float64s, Matrix, Rejection, Updates
 
 # Each kind of evidence with its suspicious tails: −1 for scores that are too low, +1 for scores that are too high.
@@ -116,7 +115,7 @@ class Hardened(HonestMajority, WeightingRule[HardenedState]):
         return True
 
     def turned_away(self, rejected: Sequence[Rejection], n: int, state: HardenedState) -> HardenedState:
-        lost = penalised(state.reputation, rejected, reward=self.redemption, decay=self.decay)
+        lost = score.penalised(state.reputation, rejected, reward=self.redemption, decay=self.decay)
         return replace(state, reputation=lost)
 
     def init(self, d: int) -> HardenedState:

@@ -63,7 +63,7 @@ class Tesseract(HonestMajority, WeightingRule[TesseractState]):
 
     def turned_away(self, rejected: Sequence[Rejection], n: int, state: TesseractState) -> TesseractState:
         reward = 2 * resolve_f(self.f, n) / n
-        return replace(state, reputation=penalised(state.reputation, rejected, reward=reward, decay=self.decay))
+        return replace(state, reputation=score.penalised(state.reputation, rejected, reward=reward, decay=self.decay))
 
     def init(self, d: int) -> TesseractState:
         return TesseractState(direction=np.zeros(d, np.int8))
@@ -77,19 +77,25 @@ class Tesseract(HonestMajority, WeightingRule[TesseractState]):
         f = resolve_f(self.f, cohort.n)
         suspects = both_tails(statistic, f, cohort)
         reputation = score.judge(state.reputation, cohort, suspects, reward=2 * f / cohort.n, decay=self.decay)
-        weights = score.softmax(score.of(reputation, cohort))
-        report = verdicts(statistic, suspects, reputation, cohort)
-        return weights, replace(state, reputation=reputation), report
+        standing, rewarded = score.of(reputation, cohort), statistic[~suspects]
+        report = {
+            "flip_score": statistic.tolist(),
+            "penalised": suspects.tolist(),
+            "reputation": standing.tolist(),
+            "flip_score_low": float(rewarded.min()),
+            "flip_score_high": float(rewarded.max()),
+        }
+        return score.softmax(standing), replace(state, reputation=reputation), report
 
     def finish(self, state: TesseractState, updates: Updates, update: Matrix) -> TesseractState:
         return replace(state, direction=sign(update))
 
 
 @dataclass(frozen=True, eq=False)
-class FilterState(State, Generic[S]):
-    direction: npt.NDArray[np.int8]
-    inner: S
-    reputation: Mapping[ClientId, float] = field(default_factory=dict)
+class FilterState(TesseractState, Generic[S]):
+    """Tesseract's, and what the rule behind the filter remembers."""
+
+    inner: S = field(kw_only=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,38 +122,37 @@ class ReputationFilter(HonestMajority, Rule[FilterState[S]]):
     def needs_trusted(self) -> bool:
         return self.inner.needs_trusted
 
+    @property
+    def _tesseract(self) -> Tesseract:
+        return Tesseract(f=self.f, decay=self.decay)
+
     def check(self, n: int) -> None:
         super().check(n)
         self.inner.check(n - resolve_f(self.f, n))
 
     def turned_away(self, rejected: Sequence[Rejection], n: int, state: FilterState[S]) -> FilterState[S]:
-        reward = 2 * resolve_f(self.f, n) / n
-        return replace(
-            state,
-            inner=self.inner.turned_away(rejected, n, state.inner),
-            reputation=penalised(state.reputation, rejected, reward=reward, decay=self.decay),
-        )
+        judged = self._tesseract.turned_away(rejected, n, state)
+        left = n - resolve_f(self.f, n)
+        inner = self.inner.turned_away(rejected, left, state.inner) if left > 0 else state.inner
+        return replace(state, reputation=judged.reputation, inner=inner)
 
     def init(self, d: int) -> FilterState[S]:
         return FilterState(direction=np.zeros(d, np.int8), inner=self.inner.init(d))
 
     def plan(self, cohort: Cohort, state: FilterState[S]) -> Plan[FilterState[S]]:
-        f = resolve_f(self.f, cohort.n)
-        scores = yield lambda updates, state: flip_scores(updates.matrix, state.direction)
-        suspects = both_tails(scores, f, cohort)
-        reputation = score.judge(state.reputation, cohort, suspects, reward=2 * f / cohort.n, decay=self.decay)
+        tesseract = self._tesseract
+        _, judged, report = tesseract.weigh((yield tesseract.statistic), cohort, state)
         keep = np.ones(cohort.n, np.bool_)
-        keep[rank(score.of(reputation, cohort), cohort)[:f]] = False
+        keep[rank(score.of(judged.reputation, cohort), cohort)[: resolve_f(self.f, cohort.n)]] = False
 
         inner = self.inner.plan(cohort.only(keep), state.inner)
         verdict = yield from behind(inner, lambda updates: updates.only(keep), lambda state: state.inner)
-        report = verdicts(scores, suspects, reputation, cohort) | {"kept": keep.tolist()}
 
         def finish(updates: Updates, state: FilterState[S]) -> tuple[Matrix, FilterState[S]]:
             update, after = verdict.finish(updates, state)
-            return update, FilterState(direction=sign(update), inner=after, reputation=reputation)
+            return update, FilterState(direction=sign(update), reputation=judged.reputation, inner=after)
 
-        return Verdict(finish, _spread(verdict.weights, keep), report)
+        return Verdict(finish, _spread(verdict.weights, keep), report | {"kept": keep.tolist()})
 
 
 def _spread(weights: Float64s | None, keep: Bools) -> Float64s | None:
@@ -157,28 +162,3 @@ def _spread(weights: Float64s | None, keep: Bools) -> Float64s | None:
     spread = np.zeros(len(keep), np.float64)
     spread[keep] = weights
     return spread
-
-
-def penalised(
-    known: score.Reputation, rejected: Sequence[Rejection], *, reward: float, decay: float
-) -> score.Reputation:
-    """Reputations after a round that was skipped: only those who were turned away lose.
-
-    For 2f ≥ n the rule is not defined, and what it would call a penalty, 1 − 2f/n, is none: then nothing changes.
-    """
-    if reward >= 1:
-        return known
-    nobody = Cohort(ids=(), round=0, rejected=tuple(rejected))
-    return score.judge(known, nobody, np.zeros(0, np.bool_), reward=reward, decay=decay)
-
-
-def verdicts(scores: Float64s, suspects: Bools, reputation: score.Reputation, cohort: Cohort) -> dict[str, Any]:
-    """The report of a round: per client in row order, and the band outside of which clients were penalised."""
-    rewarded = scores[~suspects]
-    return {
-        "flip_score": scores.tolist(),
-        "penalised": suspects.tolist(),
-        "reputation": score.of(reputation, cohort).tolist(),
-        "flip_score_low": float(rewarded.min()),
-        "flip_score_high": float(rewarded.max()),
-    }
