@@ -193,13 +193,15 @@ def weighted_sum(w: Float64s, U: Matrix) -> Matrix:
 
 
 def mix(A: Float64s, U: Matrix) -> Matrix:
-    """A·U: every new row is a mixture of rows, in the dtype of U."""
+    """A·U: every new row is a mixture of rows, in the dtype of U. A vector A is a diagonal: it scales the rows."""
     if not on_cpu(U):
         import torch
 
-        return (torch.as_tensor(A, device=U.device) @ U.double()).to(U.dtype)
+        mixing = torch.as_tensor(A, device=U.device)
+        return (mixing[:, None] * U if A.ndim == 1 else mixing @ U.double()).to(U.dtype)
     array = host(U)
-    return like((A @ array.astype(np.float64)).astype(array.dtype), U)
+    mixed = A[:, None] * array if A.ndim == 1 else A @ array.astype(np.float64)
+    return like(mixed.astype(array.dtype), U)
 
 
 @njit(inline="always")
