@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tesseract_fl.types import TesseractError
-
 if TYPE_CHECKING:
     from tesseract_fl.experiments.sweep import Cell
+    from tesseract_fl.types import TesseractError
 
 Played = tuple["Cell", Path, dict[str, Any]]  # a run of a grid, its directory and its summary
 

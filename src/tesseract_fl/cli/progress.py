@@ -29,13 +29,13 @@ Report = Callable[[dict[str, Any], float], None]
 class Estimate:
     """How long a grid will still take. A round of one kind of run says little about a round of another kind.
 
-    >>> estimate = Estimate({"mnist": 4, "cifar10": 2}, now=lambda: 30.0)
-    >>> estimate.add("mnist", 2, seconds=60.0)  # two at a time: a minute of work in half a minute
+    >>> estimate = Estimate({"mnist": 4, "cifar10": 2}, now=iter([0, 30, 60]).__next__)
+    >>> estimate.add("mnist", 2, seconds=60)  # two at a time: a minute of work in half a minute
     >>> str(estimate)
     'over 30 s left'
-    >>> estimate.add("cifar10", 1, seconds=600.0)
+    >>> estimate.add("cifar10", 1, seconds=60)
     >>> str(estimate)
-    '30 s left'
+    '60 s left'
     """
 
     def __init__(self, rounds: Mapping[str, int], now: Callable[[], float] = time.monotonic) -> None:
