@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -35,3 +37,9 @@ def test_a_camp_that_is_not_there_is_an_error() -> None:
         rule.aggregate(updates(("evil", "3", "4", "5", "6")), rule.init(2))
     with pytest.raises(ConfigError, match="camp must be one of benign, malicious"):
         CampMean(f=2, camp="good")
+
+
+def test_a_camp_is_averaged_by_sample_counts_as_fedsgd_does() -> None:
+    counted = replace(updates(), samples=np.array([1.0, 3.0, 9.0, 9.0, 9.0]))
+    rule = CampMean(f=2, camp="malicious")
+    np.testing.assert_allclose(rule.aggregate(counted, rule.init(2)).update, [5.0, -5.0], rtol=1e-6)

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from tesseract_fl.kernels import flip_scores, sign
-from tesseract_fl.rules.base import WeightingRule, check_f, resolve_f
+from tesseract_fl.rules.base import State, WeightingRule, check_f, resolve_f
+from tesseract_fl.rules.fedsgd import FedSGD
 from tesseract_fl.rules.tesseract import TesseractState
 from tesseract_fl.types import Cohort, ConfigError, Float64s, Matrix, PreconditionError, Updates
 
@@ -17,7 +18,7 @@ CAMPS = ("benign", "malicious")
 
 @dataclass(frozen=True, kw_only=True)
 class CampMean(WeightingRule[TesseractState]):
-    """Mean of the benign or of the malicious clients alone; for experiments, because no real server knows them.
+    """FedSGD of the benign or of the malicious clients alone; for experiments, because no real server knows them.
 
     As in a simulation, the clients numbered 0 … f − 1 are the malicious ones, and whoever has no number is benign. The
     report has the flip-scores of all.
@@ -60,7 +61,9 @@ class CampMean(WeightingRule[TesseractState]):
         camp = bad if self.camp == "malicious" else ~bad
         if not camp.any():
             raise PreconditionError(f"camp_mean needs a {self.camp} client, and there is none in this round")
-        return camp / camp.sum(), state, {"flip_score": statistic.tolist()}
+        shares, _, _ = FedSGD().weigh(statistic, cohort, State())
+        weights = np.where(camp, shares, 0.0)
+        return weights / weights.sum(), state, {"flip_score": statistic.tolist()}
 
     def finish(self, state: TesseractState, updates: Updates, update: Matrix) -> TesseractState:
         return replace(state, direction=sign(update))
