@@ -16,7 +16,7 @@ from tesseract_fl.cli.reproduce import NAMES, command
 from tesseract_fl.experiments import convergence, paper, presets
 from tesseract_fl.experiments.reproduce import EXPERIMENTS, Choice, name_of, planned
 from tesseract_fl.reports.journal import Run
-from tesseract_fl.reports.reproductions import FIGURES, TABLES, Played, accuracy, rows_beyond, write
+from tesseract_fl.reports.reproductions import FIGURES, OF_QUALITY, TABLES, Played, accuracy, rows_beyond, write
 from tesseract_fl.rules.foolsgold import FoolsGold
 from tesseract_fl.simulation.config import Config
 from tesseract_fl.types import ConfigError, DataError
@@ -64,7 +64,7 @@ def test_what_is_selected_is_run_and_nothing_else() -> None:
 
 def test_what_no_chosen_experiment_has_is_refused() -> None:
     plans, _ = planned(["adaptive", "weights"], Choice(data=["cifar10"]))
-    assert (len(plans["adaptive"]), plans["weights"]) == (3, [])
+    assert (len(plans["adaptive"]), plans["weights"]) == (5, [])
     with pytest.raises(ConfigError, match=r"no data set cifar100 here; there are mnist, cifar10$"):
         planned(["adaptive", "weights"], Choice(data=["cifar10", "cifar100"]))
     with pytest.raises(ConfigError, match="no attack full_crumb here"):
@@ -206,9 +206,9 @@ def test_every_experiment_leaves_its_table_or_figure(tmp_path: Path) -> None:
     names = [name for name in EXPERIMENTS if name != "accuracy"]
     written = json.loads(run(*names, *arguments).output)
     for name in names:
-        assert {Path(path).suffix for path in written[name]} == (
-            {".csv", ".md"} if name in TABLES else {".csv", ".png", ".svg"}
-        )
+        kinds = {".csv"} | ({".md"} if name in TABLES or name in OF_QUALITY else set())
+        kinds |= {".png", ".svg"} if name in FIGURES else set()
+        assert {Path(path).suffix for path in written[name]} == kinds
         assert all(Path(path).stat().st_size > 100 for path in written[name])
     points = list(csv.DictReader((tmp_path / "out/cpu/intuition.csv").read_text().splitlines()))
     panels = {row["panel"] for row in points}

@@ -53,9 +53,9 @@ def command(names: tuple[str, ...], scale: str, out: Path, as_json: bool, **opti
 
     Several names and `--data a,b` are fine. An experiment that was interrupted goes on where it stopped; runs that
     two experiments share are run once. Figures come as PNG and SVG with their points as CSV, tables as CSV and
-    Markdown. Of several seeds there are means with 95 % confidence intervals; intuition and reputation have one seed.
-    A table that has rows beyond what was asked for is not replaced. convergence is computed anew each time, in two
-    minutes, and is never in the store.
+    Markdown; where curves of accuracy end is a table too. Of several seeds there are means with 95 % confidence
+    intervals; intuition and reputation have one seed. A table that has rows beyond what was asked for is not replaced.
+    convergence is computed anew each time, in two minutes, and is never in the store.
     """
     from tesseract_fl.experiments.reproduce import Choice, planned
     from tesseract_fl.experiments.sweep import checksums

@@ -148,6 +148,8 @@ def _adaptive() -> Iterable[Trial]:
         yield data, "none", "fedsgd"
         for attack in ("adaptive_krum", "adaptive_trim"):
             yield data, attack, "tesseract"
+        yield data, "full_krum", "krum"  # what the paper sets them against
+        yield data, "full_trim", "fedsgd"
 
 
 def _label_flip() -> Iterable[Trial]:

@@ -226,6 +226,9 @@ FIGURES: dict[str, Callable[[Sequence[Played]], list[plots.Panel]]] = {
 }
 
 
+OF_QUALITY = ("shakespeare-loss", "adaptive", "label-flip")  # figures of what the paper's table of accuracies has
+
+
 def rows_beyond(planned: Sequence[Mapping[str, Any]], path: Path) -> int:
     """How many rows a table that is there already has of other runs than these."""
     rows = list(csv.DictReader(path.read_text().splitlines())) if path.exists() else []
@@ -237,7 +240,8 @@ def rows_beyond(planned: Sequence[Mapping[str, Any]], path: Path) -> int:
 
 
 def write(name: str, played: Sequence[Played], out: Path, head: str) -> tuple[str, list[Path]]:
-    """Leave a table (CSV and Markdown) or a figure (PNG, SVG, and its points as CSV); what to print, and the files.
+    """Leave a table (CSV and Markdown) or a figure (PNG, SVG, its points as CSV, and where its curves end as Markdown);
+    what to print, and the files.
 
     `head` says what was run; it goes above a table and under a figure.
     """
@@ -259,7 +263,12 @@ def write(name: str, played: Sequence[Played], out: Path, head: str) -> tuple[st
     files = [out / f"{name}.png", out / f"{name}.svg"]
     note = f"{head} {_seeds(played)}".strip()
     plots.panels(panels, files, note=note)
-    return note + "\n", [*files, out / f"{name}.csv"]
+    files.append(out / f"{name}.csv")
+    if name in OF_QUALITY:
+        note += f"\n\nAt the end:\n\n{markdown(accuracy(played))}"
+        files.append(out / f"{name}.md")
+        files[-1].write_text(note)
+    return note.rstrip() + "\n", files
 
 
 def _band(point: plots.Point) -> dict[str, float]:
