@@ -273,13 +273,13 @@ def test_the_command_shows_what_could_be_played_and_says_what_could_not(tmp_path
 
 def test_two_grids_on_one_store_play_a_run_once(tmp_path: Path) -> None:
     for name in ("one", "two"):
-        (tmp_path / f"{name}.toml").write_text(FILE.format(rounds=300))
+        (tmp_path / f"{name}.toml").write_text(FILE.format(rounds=80))
     both = [sweep(tmp_path, "--store", "store", file=f"{name}.toml") for name in ("one", "two")]
     assert [process.wait(timeout=240) for process in both] == [0, 0]
     assert (tmp_path / "one/results.csv").read_text() == (tmp_path / "two/results.csv").read_text()
     for path in (tmp_path / "store").glob("*/metrics.jsonl"):
         rounds = [json.loads(line)["round"] for line in path.read_text().splitlines()]
-        assert rounds == list(range(1, 301))
+        assert rounds == list(range(1, 81))
 
 
 def test_presets_may_vary() -> None:
