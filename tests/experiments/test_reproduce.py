@@ -117,11 +117,8 @@ def test_all_data_sets_that_are_missing_are_named_at_once(tmp_path: Path) -> Non
 
 
 def test_a_stand_in_has_no_number_of_the_paper_beside_it(tmp_path: Path) -> None:
-    run = Run(tmp_path)
-    (tmp_path / "config.toml").write_text('[rule]\nname = "krum"\n')
-    (tmp_path / "metrics.jsonl").write_text('{"round": 1, "accuracy": 0.5, "test_loss": 1.0}\n')
     for held, theirs in (("femnist", True), ("unipen62", False)):
-        (row,) = accuracy([Played("femnist", "full_krum", "krum", 0, run, held=held)])
+        (row,) = accuracy([Played("femnist", "full_krum", "krum", 0, {"accuracy": 0.5, "data": held}, Run(tmp_path))])
         assert row["ours"] == 50.0
         assert (row["paper"], row["difference"]) == ((5.62, 50.0 - 5.62) if theirs else (None, None))
 
@@ -196,8 +193,13 @@ def test_a_table_of_several_seeds_is_made_again_from_the_store(tmp_path: Path) -
         assert row["seeds"] == "2"
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "store").rglob("*")}
     again = run("accuracy", *which, *store, *out, "--stored", "--json").output
-    assert json.loads(again) == {"accuracy": [str(tmp_path / f"out/paper/accuracy.{kind}") for kind in ("csv", "md")]}
+    files = [str(tmp_path / f"out/paper/accuracy{rest}") for rest in (".csv", ".md", "-runs.csv")]
+    assert json.loads(again) == {"accuracy": files}
     assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "store").rglob("*")}
+    whole = [Path(file).read_text() for file in files]
+    run("accuracy", *which, "--store", str(tmp_path / "empty"), *out)
+    assert [Path(file).read_text() for file in files] == whole
+    assert not (tmp_path / "empty").exists(), "the table of runs is as good as the store"
 
 
 @pytest.mark.usefixtures("small")
@@ -251,9 +253,12 @@ def diverging(directory: Path, losses: list[float | None]) -> Run:
 def test_a_run_that_diverges_is_not_told_by_its_last_finite_loss(tmp_path: Path) -> None:
     losses: list[list[float | None]] = [[4.0, 3.0], [4.0, None], [None, None]]
     played = [
-        Played("shakespeare", "full_krum", "krum", seed, diverging(tmp_path / str(seed), each))
+        Played(
+            "shakespeare", "full_krum", "krum", seed, {"data": "shakespeare", "test_loss": each[-1]},
+            diverging(tmp_path / str(seed), each),
+        )
         for seed, each in enumerate(losses)
-    ]
+    ]  # fmt: skip
     (row,) = accuracy(played)
     assert (row["ours"], row["interval"], row["paper"]) == (math.inf, None, 11.98)
     text, _ = write("accuracy", played, tmp_path / "out", "")

@@ -23,7 +23,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from tesseract_fl.cli.sweep import _row, command
+from tesseract_fl.cli.grids import row as row_of
+from tesseract_fl.cli.sweep import command
 from tesseract_fl.data.npz import ChMnistTexture
 from tesseract_fl.experiments import sweep as experiments
 from tesseract_fl.experiments.store import Store
@@ -149,7 +150,7 @@ def test_what_is_in_the_store_is_not_played_again(tmp_path: Path) -> None:
 def test_a_damaged_summary_is_not_served(tmp_path: Path) -> None:
     (tmp_path / "summary.json").write_text('{"accuracy": 0.')
     with pytest.raises(DataError, match="delete"):
-        Store.summary(tmp_path)
+        Store(tmp_path.parent).summary(tmp_path)
 
 
 def sweep(folder: Path, *more: str, file: str = "grid.toml") -> subprocess.Popen[bytes]:
@@ -441,7 +442,7 @@ def test_without_matplotlib_the_message_says_what_to_install(tmp_path: Path, mon
 
 def test_what_was_varied_keeps_its_column_and_its_type() -> None:
     (cell,) = cells({"grid": {"data": ["femnist"], "lr": [0.1]}})
-    row = _row(cell, Path("home"), {"accuracy": 0.5, "data": "unipen62", "data_sha256": "0"})
+    row = row_of(cell, Path("home"), {"accuracy": 0.5, "data": "unipen62", "data_sha256": "0"})
     assert (row["data"], row["data_read"], row["lr"]) == ("femnist", "unipen62", 0.1)
     assert list(row)[:3] == ["data", "lr", "accuracy"]
 
@@ -456,22 +457,58 @@ def test_nothing_in_the_store_leaves_old_results_alone(tmp_path: Path) -> None:
     assert json.loads(machine.stdout) == {"runs": [], "csv": None, "files": [], "failed": []}
 
 
+def test_a_table_remembers_its_runs_where_the_store_is_gone(tmp_path: Path) -> None:
+    file, table = tmp_path / "grid.toml", tmp_path / "grid/results.csv"
+    file.write_text(FILE.format(rounds=2))
+    options = [str(file), "--workers", "1", "--store"]
+    CliRunner().invoke(command, [*options, str(tmp_path / "store")], catch_exceptions=False)
+    whole = table.read_text()
+    *kept, last = whole.splitlines(keepends=True)
+    table.write_text("".join(kept))
+    again = CliRunner().invoke(command, [*options, str(tmp_path / "empty")], catch_exceptions=False)
+    assert table.read_text() == whole
+    assert "4 of 4 runs" in again.stdout
+    assert "3 of them are from the table that was there" in again.stdout
+    assert [home.name in last for home in (tmp_path / "empty").iterdir()] == [True]  # only what the table had lost
+
+
+def test_a_table_remembers_nothing_of_other_settings_and_says_if_it_was_damaged(tmp_path: Path) -> None:
+    file, table = tmp_path / "grid.toml", tmp_path / "grid/results.csv"
+    file.write_text(FILE.format(rounds=2))
+    options = [str(file), "--workers", "1", "--store", str(tmp_path / "store")]
+    CliRunner().invoke(command, options, catch_exceptions=False)
+    file.write_text(FILE.format(rounds=3))
+    nothing = [*options[:-1], str(tmp_path / "empty"), "--stored"]
+    assert "nothing is in the store" in CliRunner().invoke(command, nothing, catch_exceptions=False).stdout
+    table.write_text(table.read_text().replace(",2,0,", ",two,0,"))
+    with pytest.raises(DataError, match="not as a sweep left it"):
+        CliRunner().invoke(command, options, catch_exceptions=False)
+
+
+def test_what_a_table_remembers_is_what_the_store_knew(tmp_path: Path) -> None:
+    grid = cells({"base": BASE, "grid": {"data": ["breast_cancer"], "seed": [0]}})
+    ((cell, home, summary),) = run_cells(grid, Store(tmp_path / "store"))
+    results.write([row_of(cell, home, summary)], list(cell.varied), tmp_path)
+    remembered = Store(tmp_path / "empty", results.summaries(tmp_path / "results.csv"))
+    ((_, _, known),) = run_cells(grid, remembered)
+    assert row_of(cell, home, known) == row_of(cell, home, summary)
+    assert not (tmp_path / "empty").exists()
+
+
 def test_a_fuller_table_is_replaced_only_where_out_names_it(tmp_path: Path) -> None:
     file, table = tmp_path / "grid.toml", tmp_path / "grid/results.csv"
     file.write_text(FILE.format(rounds=2))
     options = [str(file), "--store", str(tmp_path / "store"), "--workers", "1"]
     CliRunner().invoke(command, options, catch_exceptions=False)
     whole = table.read_text()
-    next((tmp_path / "store").rglob("summary.json")).unlink()
+    file.write_text(FILE.format(rounds=2).replace('"fedsgd", ', ""))
     refused = CliRunner().invoke(command, [*options, "--stored"], catch_exceptions=False)
     assert refused.exit_code == 2
-    assert "has a table of 4 runs and the store has 3" in refused.output
+    assert "has a table of 4 runs and 2 of them would be left" in refused.output
     assert table.read_text() == whole
     named = [*options, "--stored", "--out", str(table.parent)]
     assert CliRunner().invoke(command, named, catch_exceptions=False).exit_code == 0
-    assert len(table.read_text().splitlines()) == 4
-    assert CliRunner().invoke(command, options, catch_exceptions=False).exit_code == 0
-    assert table.read_text() == whole
+    assert len(table.read_text().splitlines()) == 3
 
 
 def test_the_worst_of_several_attacks_has_a_line(tmp_path: Path) -> None:

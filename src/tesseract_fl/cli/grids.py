@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,8 +45,9 @@ def played(
     ray: str | None,
     stored: bool,
     as_json: bool,
+    known: Mapping[str, dict[str, Any]] | None = None,
 ) -> tuple[list[Played], list[str]]:
-    """Play a grid: what was played, in its order, and why the rest could not be."""
+    """Play a grid: what was played, in its order, and why the rest could not be. `known` is what needs no playing."""
     from tesseract_fl.cli.progress import cells as progress
     from tesseract_fl.experiments.store import Store
     from tesseract_fl.experiments.sweep import cores, run_cells
@@ -62,7 +64,7 @@ def played(
             say(f"{named(cell)}: {error}")
 
         finished = run_cells(
-            grid, Store(store), data_dir=data_dir, workers=workers or cores(), on_round=on_round,
+            grid, Store(store, known or {}), data_dir=data_dir, workers=workers or cores(), on_round=on_round,
             on_failure=on_failure, only_stored=stored, ray=ray,
         )  # fmt: skip
         for cell, home, summary in finished:
@@ -75,6 +77,24 @@ def played(
 
 def named(cell: Cell) -> str:
     return ", ".join(map(str, cell.labels.values()))
+
+
+def row(cell: Cell, home: Path, summary: dict[str, Any]) -> dict[str, Any]:
+    """What was varied, what came out as far as it is known, the paper's number; what was varied keeps its column."""
+    from tesseract_fl.experiments.paper import beside
+
+    found = {**cell.labels, **_flat(summary)}
+    theirs = beside(cell.config, summary["data"])
+    if theirs is not None:
+        found["paper"] = theirs
+    if "data" in cell.labels:
+        found["data_read"] = summary["data"]  # may be a stand-in
+    return {**found, "directory": home.name, **cell.labels}
+
+
+def _flat(summary: dict[str, Any]) -> dict[str, Any]:
+    flat = {key: value for key, value in summary.items() if key != "detection"} | dict(summary.get("detection", {}))
+    return {key: value for key, value in flat.items() if value is not None or key == "accuracy"}
 
 
 def report(failed: list[str]) -> None:

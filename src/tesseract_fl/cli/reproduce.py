@@ -55,6 +55,8 @@ def command(names: tuple[str, ...], scale: str, out: Path, as_json: bool, **opti
     two experiments share are run once. Figures come as PNG and SVG with their points as CSV, tables as CSV and
     Markdown; where curves of accuracy end is a table too. Of several seeds there are means with 95 % confidence
     intervals; intuition and reputation have one seed. A table that has rows beyond what was asked for is not replaced.
+    Beside accuracy and faba-30 is a table of their runs, each of which is run again only if something about it has
+    changed; to run all of it again, name another --out and another --store.
     convergence is computed anew each time, in two minutes, and is never in the store.
     """
     from tesseract_fl.experiments.reproduce import Choice, planned
@@ -101,15 +103,21 @@ def _experiment(
     name: str, grid: list[Any], scale: str, out: Path, how: dict[str, Any], as_json: bool
 ) -> tuple[str, list[Path], list[str]]:
     from tesseract_fl.experiments.reproduce import EXPERIMENTS
+    from tesseract_fl.reports import tables
+    from tesseract_fl.reports.grid import summaries
     from tesseract_fl.reports.journal import Run
-    from tesseract_fl.reports.reproductions import Played, write
+    from tesseract_fl.reports.reproductions import FROM_SUMMARIES, Played, write
 
-    found, failed = grids.played(grid, as_json=as_json, **how)
-    done = [Played(**cell.labels, held=summary["data"], run=Run(home)) for cell, home, summary in found]
+    runs = out / f"{name}-runs.csv"
+    found, failed = grids.played(grid, as_json=as_json, known=summaries(runs), **how)
+    done = [Played(**cell.labels, summary=summary, run=Run(home)) for cell, home, summary in found]
     if not done:
         return f"{name}\n", [], failed
     part = f" {len(done)} of {len(grid)} runs." if len(done) < len(grid) else ""
     text, files = write(name, done, out, f"{EXPERIMENTS[name].about} {_setting(done, scale)}{part}")
+    if name in FROM_SUMMARIES:
+        tables.write_csv([grids.row(*played) for played in found], runs)
+        files.append(runs)
     return text, files, failed
 
 

@@ -22,11 +22,12 @@ def command(file: Path, out: Path | None, as_json: bool, **how: Any) -> None:
     """Run every combination of the settings that FILE lists, several at a time.
 
     FILE is TOML: [base] holds settings as `run` takes them, [grid] a list of values for each setting that varies.
-    A sweep that was interrupted goes on where it stopped, and a run that is in the store is not run again, unless
-    one of its settings, the data, or how we compute has changed. Leaves results.csv and results.parquet in --out, a
+    A sweep that was interrupted goes on where it stopped, and a run that is in the store, or in the table that an
+    earlier sweep left in --out, is not run again, unless one of its settings, the data, or how we compute has changed;
+    to run all of it again, name another --out and another --store. Leaves results.csv and results.parquet in --out, a
     line for each run, and results.md, results.png and results.svg: rules across, attacks down (or the two settings
-    that vary), means over seeds; a table for each combination of whatever else varies. --stored replaces a table that
-    has more runs than the store only if --out names it.
+    that vary), means over seeds; a table for each combination of whatever else varies. --stored replaces a table with
+    runs that are neither played nor asked for any more only if --out names it.
 
     \b
     Example of a FILE:
@@ -41,15 +42,16 @@ def command(file: Path, out: Path | None, as_json: bool, **how: Any) -> None:
     """
     from tesseract_fl.experiments.sweep import cells
     from tesseract_fl.reports import grid as results
+    from tesseract_fl.reports.sources import GRID
 
     grid = cells(read_table(file))
-    found, failed = grids.played(grid, as_json=as_json, **how)
-    rows = [_row(*played) for played in found]
     usual = file.with_suffix("")
+    found, failed = grids.played(grid, as_json=as_json, known=results.summaries((out or usual) / GRID), **how)
+    rows = [grids.row(*played) for played in found]
     if how["stored"] and out is None and 0 < len(rows) < results.runs_in(usual):
         raise click.UsageError(
-            f"{usual} has a table of {results.runs_in(usual)} runs and the store has {len(rows)}: name another --out, "
-            f"or --out {usual} to replace it"
+            f"{usual} has a table of {results.runs_in(usual)} runs and {len(rows)} of them would be left: name another "
+            f"--out, or --out {usual} to replace it"
         )
     text, files = results.write(rows, list(grid[0].varied), out or usual)
     if as_json:
@@ -59,22 +61,7 @@ def command(file: Path, out: Path | None, as_json: bool, **how: Any) -> None:
         return
     click.echo(text, nl=False)
     written = ", ".join(str(path) for path in files)
-    click.echo(f"{len(rows)} of {len(grid)} runs are in {written}" if rows else "nothing is in the store")
+    earlier = sum(not (home / "summary.json").exists() for _, home, _ in found)
+    note = f"; {earlier} of them are from the table that was there" if earlier else ""
+    click.echo(f"{len(rows)} of {len(grid)} runs are in {written}{note}" if rows else "nothing is in the store")
     grids.report(failed)
-
-
-def _row(cell: Any, home: Path, summary: dict[str, Any]) -> dict[str, Any]:
-    """What was varied, what came out, the paper's number; what was varied keeps its column."""
-    from tesseract_fl.experiments.paper import beside
-
-    row = {**cell.labels, **_flat(summary)}
-    theirs = beside(cell.config, summary["data"])
-    if theirs is not None:
-        row["paper"] = theirs
-    if "data" in cell.labels:
-        row["data_read"] = summary["data"]  # may be a stand-in
-    return {**row, "directory": home.name, **cell.labels}
-
-
-def _flat(summary: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in summary.items() if key != "detection"} | dict(summary.get("detection", {}))

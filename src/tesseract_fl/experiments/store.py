@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,13 @@ from tesseract_fl.types import DataError
 
 @dataclass(frozen=True)
 class Store:
-    """A directory of run directories, each named by its complete configuration, the data, and the code's numerics."""
+    """A directory of run directories, each named by its complete configuration, the data, and the code's numerics.
+
+    `known`: summaries of runs that were played elsewhere, by those names.
+    """
 
     directory: Path
+    known: Mapping[str, dict[str, Any]] = field(default_factory=dict)
 
     def home(self, config: Config, data_checksum: str) -> Path:
         table = config.to_table()
@@ -25,14 +30,13 @@ class Store:
         digest = hashlib.sha256(json.dumps(complete, sort_keys=True).encode()).hexdigest()
         return self.directory / digest[:20]
 
-    @staticmethod
-    def summary(home: Path) -> dict[str, Any] | None:
+    def summary(self, home: Path) -> dict[str, Any] | None:
         """The summary of a finished run; None if it is not finished."""
         try:
             summary: dict[str, Any] = json.loads((home / "summary.json").read_text())
             return summary
         except FileNotFoundError:
-            return None
+            return self.known.get(home.name)
         except (OSError, json.JSONDecodeError) as error:
             raise DataError(
                 f"{home / 'summary.json'} can't be read ({error}); delete {home} to run it again"

@@ -26,6 +26,8 @@ FIGURES = {
 }
 HONEST = "* the malicious clients behaved honestly in more than half of the rounds"
 PAPER = "paper"  # a column with the paper's accuracy, in the unit of `accuracy`
+WORDS = ("data", "data_sha256", "version")  # what of a summary is no number
+OURS = (PAPER, "data_read", "directory")  # columns that are in no summary
 
 
 def is_grid(directory: Path) -> bool:
@@ -34,6 +36,35 @@ def is_grid(directory: Path) -> bool:
 
 def runs_in(directory: Path) -> int:
     return len(_read(directory / GRID)) if is_grid(directory) else 0
+
+
+def summaries(path: Path) -> dict[str, dict[str, Any]]:
+    """What a table of runs says of them, by their names in the store; nothing if it is not there."""
+    rows = _read(path) if path.is_file() else []
+    try:
+        return {row["directory"]: _summary(row) for row in rows if "directory" in row and "accuracy" in row}
+    except ValueError as error:
+        raise DataError(f"{path} is not as a sweep left it: {error}; delete it, or name another --out") from error
+
+
+def _summary(row: Mapping[str, str]) -> dict[str, Any]:
+    columns = list(row)
+    came_out = columns[columns.index("accuracy") :]  # what varied is written before that
+    found = {key: _value(key, row[key]) for key in came_out if row[key] and key not in OURS}
+    return {"accuracy": None, **found} | ({"data": row["data_read"]} if "data_read" in row else {})
+
+
+def _value(column: str, text: str) -> Any:
+    """
+    >>> _value("rounds", "500"), _value("accuracy", "0.5"), _value("version", "1.0")
+    (500, 0.5, '1.0')
+    """
+    if column in WORDS:
+        return text
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
 
 
 def read_grids(directory: Path) -> list[dict[str, Any]]:

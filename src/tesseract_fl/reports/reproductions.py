@@ -25,14 +25,14 @@ STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 
 @dataclass(frozen=True)
 class Played:
-    """A finished run of an experiment, and what it is called there."""
+    """A finished run of an experiment, and what it is called there. Tables of quality need its summary only."""
 
     data: str
     attack: str
     rule: str
     seed: int
+    summary: Mapping[str, Any]
     run: Run
-    held: str = ""  # the data set's own name, where it is a stand-in
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -41,15 +41,20 @@ class Played:
     @property
     def bare_rule(self) -> str:
         """What the paper calls its rule, whatever its parameters are."""
-        return str(self.run.config["rule"]["name"])
+        return self.rule.partition("(")[0]
+
+    @property
+    def held(self) -> str:
+        """The data set's own name, which is another where it is a stand-in."""
+        return str(self.summary["data"])
 
     @property
     def shown(self) -> str:
         """
-        >>> Played("femnist", "none", "krum", 0, Run(Path()), held="unipen62").shown
+        >>> Played("femnist", "none", "krum", 0, {"data": "unipen62"}, Run(Path())).shown
         'femnist (unipen62)'
         """
-        return f"{self.data} ({self.held})" if self.held not in ("", self.data) else self.data
+        return self.data if self.held == self.data else f"{self.data} ({self.held})"
 
 
 def interval(values: Sequence[float]) -> float | None:
@@ -99,9 +104,11 @@ def weights(played: Sequence[Played]) -> list[dict[str, Any]]:
 
 
 def _final(seeds: Sequence[Played]) -> list[float]:
-    """The last evaluation of each seed: accuracy in per cent, or the loss."""
-    key, scale = ("test_loss", 1) if seeds[0].data in LOSSES else ("accuracy", 100)
-    return [scale * _curve(each.run, key)[-1].value for each in seeds]
+    """The last evaluation of each seed: accuracy in per cent, or the loss, infinite where it is no number."""
+    if seeds[0].data in LOSSES:
+        losses = [each.summary.get("test_loss") for each in seeds]
+        return [math.inf if loss is None else loss for loss in losses]
+    return [100 * each.summary["accuracy"] for each in seeds]
 
 
 def _beside(ours: Sequence[float], theirs: float | None) -> dict[str, Any]:
@@ -227,6 +234,7 @@ FIGURES: dict[str, Callable[[Sequence[Played]], list[plots.Panel]]] = {
 
 
 OF_QUALITY = ("shakespeare-loss", "adaptive", "label-flip")  # figures of what the paper's table of accuracies has
+FROM_SUMMARIES = tuple(name for name, table in TABLES.items() if table is accuracy)  # what needs no journals
 
 
 def rows_beyond(planned: Sequence[Mapping[str, Any]], path: Path) -> int:
