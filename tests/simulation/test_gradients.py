@@ -230,6 +230,93 @@ def test_pooled_convolutions_of_any_size(
     assert_right(model, draw((channels, *size), [batch, 2]), "stacked")
 
 
+IMAGES: dict[str, Callable[..., Tensor]] = {
+    "random": torch.randn,
+    "zeros": torch.zeros,
+    "all the same": torch.ones,
+    "small whole numbers": lambda *shape: torch.randint(0, 2, shape).float(),
+}
+
+
+def two_blocks(channels: int, filters: int) -> tuple[Pooled, nn.Sequential]:
+    """The second block is 3 × 3; the first only makes channels of the images."""
+    torch.manual_seed(1)
+    module = nn.Sequential(
+        nn.Conv2d(1, channels, 1), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(channels, filters, 3), nn.ReLU(), nn.MaxPool2d(2),
+    )  # fmt: skip
+    stacked = Stacked.of(FlatModel(module))
+    assert stacked
+    (stage,) = stacked.stages
+    assert isinstance(stage, Pooled)
+    assert stage.blocks[1].by_winograd
+    return stage, module
+
+
+@settings(max_examples=60)
+@given(
+    kind=st.sampled_from([*IMAGES]),
+    size=st.tuples(st.integers(8, 31), st.integers(8, 31)),
+    channels=st.integers(1, 40),
+    filters=st.integers(1, 52),
+    batch=st.integers(1, 3),
+)
+def test_three_by_three_kernels_and_the_positions_that_they_say_won(
+    kind: str, size: tuple[int, int], channels: int, filters: int, batch: int
+) -> None:
+    stage, module = two_blocks(channels, filters)
+    y = stage.forward(IMAGES[kind](batch, 1, *size))
+    block = stage.blocks[1]
+    tags = torch.from_numpy(block.tags)[..., :filters].permute(0, 3, 1, 2).long()
+    alive = tags < 4
+    x = torch.from_numpy(block.x).double().requires_grad_()
+    conv = deepcopy(module[3]).double()
+    _, _, rows, columns = y.shape
+    positions = conv(x[..., :channels].permute(0, 3, 1, 2))[:, :, : 2 * rows, : 2 * columns]
+    windows = positions.unflatten(3, (columns, 2)).unflatten(2, (rows, 2)).movedim(3, 4).flatten(4)
+    top = windows.amax(4)
+    torch.testing.assert_close(y.double(), top.relu(), rtol=1e-5, atol=1e-5)
+    won = windows.gather(4, tags.clamp(max=3)[..., None])[..., 0]  # rounding may choose between equals
+    torch.testing.assert_close(won[alive], top[alive], rtol=1e-5, atol=1e-5)
+    assert (top[~alive] < 1e-5).all()
+
+    g = torch.randn(*y.shape)
+    padded = np.zeros_like(block.out)
+    padded[..., :filters] = g.permute(0, 2, 3, 1)
+    out = torch.zeros(1, sum(parameter.numel() for parameter in stage.parameters))
+    dx = block.backward(padded, np.array([0, batch]), out)
+    expected = torch.autograd.grad((won * alive * g).sum(), [x, *conv.parameters()])
+    for found, right in zip((torch.from_numpy(dx), *(part[0] for part in block.targets(out))), expected, strict=True):
+        torch.testing.assert_close(found.double(), right, rtol=1e-4, atol=1e-5 * (1 + float(right.abs().max())))
+
+
+def test_where_an_image_is_all_the_same_the_first_position_wins() -> None:
+    stage, _ = two_blocks(30, 50)
+    stage.forward(torch.ones(2, 1, 28, 28))
+    assert set(stage.blocks[1].tags[..., :50].ravel().tolist()) == {0, 4}
+
+
+def test_an_image_s_neighbours_change_no_bit_of_it() -> None:
+    stage, _ = two_blocks(30, 50)
+    x = torch.randn(7, 1, 30, 26)
+    together = stage.forward(x).clone()
+    assert all(torch.equal(stage.forward(x[i : i + 1])[0], together[i]) for i in range(7))
+    assert torch.equal(stage.forward(x.flip(0)), together.flip(0))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_stays_so_and_spoils_no_other_patch(value: float) -> None:
+    stage, module = two_blocks(5, 18)
+    x = torch.randn(3, 1, 28, 28)
+    clean = stage.forward(x).clone()
+    x[1, 0, 9, 9] = value  # in the second block's row and column 4: windows 1 and 2
+    found, expected = stage.forward(x), module(x).detach()
+    assert not found[~expected.isfinite()].isfinite().any()
+    torch.testing.assert_close(found[found.isfinite()], expected[found.isfinite()], rtol=1e-5, atol=1e-5)
+    found[1, :, 1:3, 1:3] = clean[1, :, 1:3, 1:3]
+    assert torch.equal(found, clean)
+
+
 SEQUENCES: dict[str, Callable[[], nn.Module]] = {
     "gru": lambda: Gru(width=5).build((9,), 4),
     "one layer, another width": lambda: nn.Sequential(

@@ -44,7 +44,6 @@ def forward(x: Any, w: Any, bias: Any, taps: Any, out: Any, tags: Any) -> None:
     B, H, W, C = x.shape
     _, rows, columns, O = out.shape  # noqa: E741
     row, K = W * C, len(taps)
-    zero = splat(np.float32(0))
     for b in range(B):
         for o in range(0, len(w) * LANES, LANES):
             for py in range(rows):
@@ -59,10 +58,15 @@ def forward(x: Any, w: Any, bias: Any, taps: Any, out: Any, tags: Any) -> None:
                         y1 = fma(v, spread(x, i + C), y1)
                         y2 = fma(v, spread(x, i + row), y2)
                         y3 = fma(v, spread(x, i + row + C), y3)
-                    top = larger(larger(y0, y1), larger(y2, y3))
-                    at = ((b * rows + py) * columns + px) * O + o
-                    store_tags(tags, at, top, y0, y1, y2)
-                    store(out, at, larger(zero, top))
+                    pool(y0, y1, y2, y3, out, tags, ((b * rows + py) * columns + px) * O + o)
+
+
+@njit(inline="always")
+def pool(y0: Any, y1: Any, y2: Any, y3: Any, out: Any, tags: Any, at: Any) -> None:
+    """Write the largest of the four positions of a window after ReLU, and which it is."""
+    top = larger(larger(y0, y1), larger(y2, y3))
+    store_tags(tags, at, top, y0, y1, y2)
+    store(out, at, larger(splat(np.float32(0)), top))
 
 
 @njit(nogil=True, cache=True)
@@ -73,22 +77,25 @@ def forward_rest(x: Any, w: Any, bias: Any, first: Any, out: Any, tags: Any) -> 
     """
     B, H, W, C = x.shape
     _, rows, columns, O = out.shape  # noqa: E741
-    row = W * C
+    row, windows = W * C, rows * columns
+    y = np.zeros((windows, DEAD, LANES), np.float32)  # of one image: wide loads wait for narrow stores just before them
     for b in range(B):
         for py in range(rows):
             for px in range(columns):
                 corner = (b * H + 2 * py) * row + 2 * px * C
                 for o in range(first, len(w)):
-                    at = ((b * rows + py) * columns + px) * O + o
-                    top, tag = _winner(x, corner, row, C, w, o)
-                    top += bias[o]
-                    out.ravel()[at] = np.float32(0) if top <= 0 else top
-                    tags.ravel()[at] = DEAD if top <= 0 else tag
+                    _products(x, corner, row, C, w, o, y, py * columns + px, o - first)
+        shift = load(bias, first)
+        for p in range(windows):
+            i = p * DEAD * LANES
+            y0, y1 = add(load(y, i), shift), add(load(y, i + LANES), shift)
+            y2, y3 = add(load(y, i + 2 * LANES), shift), add(load(y, i + 3 * LANES), shift)
+            pool(y0, y1, y2, y3, out, tags, (b * windows + p) * O + first)
 
 
 @njit(inline="always")
-def _winner(x: Any, corner: Any, row: Any, C: Any, w: Any, o: Any) -> Any:
-    """The largest of the four products of a filter with the patches of a window, and which it is."""
+def _products(x: Any, corner: Any, row: Any, C: Any, w: Any, o: Any, y: Any, p: Any, to: Any) -> None:
+    """The products of a filter with the four patches of a window."""
     _, k, n = w.shape
     y0 = splat(np.float32(0))
     y1, y2, y3 = y0, y0, y0
@@ -100,11 +107,7 @@ def _winner(x: Any, corner: Any, row: Any, C: Any, w: Any, o: Any) -> Any:
             y1 = fma(v, load(x, i + C), y1)
             y2 = fma(v, load(x, i + row), y2)
             y3 = fma(v, load(x, i + row + C), y3)
-    top, tag = total(y0), 0
-    for q, y in ((1, total(y1)), (2, total(y2)), (3, total(y3))):
-        if y > top or y != y:  # NaN wins, as it does in torch
-            top, tag = y, q
-    return top, tag
+    y[p, 0, to], y[p, 1, to], y[p, 2, to], y[p, 3, to] = total(y0), total(y1), total(y2), total(y3)
 
 
 @njit(nogil=True, cache=True)
@@ -156,74 +159,93 @@ def backward_first(x: Any, g: Any, tags: Any, starts: Any, taps: Any, dw: Any) -
 
 
 @njit(nogil=True, cache=True)
-def backward(x: Any, g: Any, tags: Any, starts: Any, w: Any, dw: Any, dx: Any) -> None:
-    """dw_io = Σ g_o · patch and dx = Σ g_o · w_o at the patch: one filter at a time, over the windows alive in it.
+def backward_weight(x: Any, g: Any, tags: Any, starts: Any, dw: Any) -> None:
+    """dw_io = Σ g_o · patch, one filter at a time, over the windows alive in it.
 
-    w: O × k × k·C, one contiguous row per row of a patch, here with the true number of filters; dw: clients × such.
+    dw: clients × O × k × k·C, one contiguous row per row of a patch, here with the true number of filters.
     """
     _, H, W, C = x.shape
-    row = W * C
-    O, k, n = w.shape  # noqa: E741
-    corners = np.empty(g.shape[1] * g.shape[2], np.intp)
-    values = np.empty(g.shape[1] * g.shape[2], np.float32)
+    _, rows, columns, lanes = g.shape
+    _, O, k, n = dw.shape  # noqa: E741
+    windows = corners(rows, columns, W * C, C)
+    places, values = np.empty(len(windows), np.intp), np.empty(len(windows), np.float32)
     dw[:] = 0
-    dx[:] = 0
     for client in range(len(dw)):
         for b in range(starts[client], starts[client + 1]):
             for o in range(O):
-                alive = _alive(g, tags, b, o, H, row, C, corners, values)
+                count = 0
+                for p in range(len(windows)):
+                    at = (b * len(windows) + p) * lanes + o
+                    q, value = np.intp(item(tags, at)), item(g, at)
+                    places[count] = b * H * W * C + item(windows, p) + (q >> 1) * W * C + (q & 1) * C
+                    values[count] = value
+                    count += (q != DEAD) & (value != 0)
                 for ky in range(k):
-                    at = (o * k + ky) * n
-                    to = client * O * k * n + at
-                    wide = n - n % WIDE
-                    for i in range(0, wide, WIDE):
-                        _gather_wide(x, ky * row + i, corners, values, alive, dw, to + i)
-                        _scatter_wide(dx, ky * row + i, corners, values, alive, w, at + i)
-                    for i in range(wide, n, LANES):
-                        _gather(x, ky * row + i, corners, values, alive, dw, to + i)
-                        _scatter(dx, ky * row + i, corners, values, alive, w, at + i)
+                    _sums(x, ky * W * C, places, values, count, dw, ((client * O + o) * k + ky) * n, n)
+
+
+@njit(nogil=True, cache=True)
+def backward_input(g: Any, tags: Any, w: Any, dx: Any) -> None:
+    """dx = Σ g_o · w_o at the patch, a position of a window at a time, over the filters that it won.
+
+    w: O × k × k·C, with the true number of filters.
+    """
+    B, H, W, C = dx.shape
+    _, rows, columns, lanes = g.shape
+    O, k, n = w.shape  # noqa: E741
+    windows = corners(rows, columns, W * C, C)
+    counts = np.empty((len(windows), DEAD + 1), np.intp)  # the filters of each tag, in an image
+    places, values = np.empty((*counts.shape, O), np.intp), np.empty((*counts.shape, O), np.float32)
+    for b in range(B):
+        dx[b] = 0
+        counts[:] = 0
+        for p in range(len(windows)):
+            for o in range(O):
+                at = (b * len(windows) + p) * lanes + o
+                tag = np.intp(item(tags, at))
+                u = counts[p, tag]
+                places[p, tag, u], values[p, tag, u] = o * k * n, item(g, at)
+                counts[p, tag] = u + 1
+        for ky in range(k):  # outermost, since a row of every filter stays in the cache, all of them do not
+            for p in range(len(windows)):
+                for q in range(DEAD):
+                    to = (b * H + (q >> 1) + ky) * W * C + windows[p] + (q & 1) * C
+                    _sums(w, ky * n, places[p, q], values[p, q], counts[p, q], dx, to, n)
 
 
 @njit(inline="always")
-def _alive(g: Any, tags: Any, b: Any, o: Any, H: Any, row: Any, C: Any, corners: Any, values: Any) -> Any:
-    """Where the patches with a gradient for filter o begin in image b, and those gradients; how many there are."""
-    _, rows, columns, O = g.shape  # noqa: E741
-    count = 0
-    for px in range(columns):
-        for py in range(rows):  # neighbours are added to different rows of the image, so none waits for the last
-            at = ((b * rows + py) * columns + px) * O + o
-            q = np.intp(item(tags, at))
-            value = item(g, at)
-            corners[count] = (b * H + 2 * py + (q >> 1)) * row + (2 * px + (q & 1)) * C
-            values[count] = value
-            count += (q != DEAD) & (value != 0)
-    return count
+def corners(rows: Any, columns: Any, row: Any, C: Any) -> Any:
+    """Where the windows begin in an image."""
+    found = np.empty(rows * columns, np.intp)
+    for p in range(len(found)):
+        found[p] = 2 * (p // columns) * row + 2 * (p % columns) * C
+    return found
 
 
 @njit(inline="always")
-def _gather(x: Any, shift: Any, corners: Any, values: Any, count: Any, y: Any, at: Any) -> None:
-    """y += Σ value · x at the corners."""
+def _sums(x: Any, shift: Any, places: Any, values: Any, count: Any, y: Any, at: Any, n: Any) -> None:
+    """y += Σ value · x at the places, n numbers of each."""
+    wide = n - n % WIDE
+    for i in range(0, wide, WIDE):
+        _sum_wide(x, shift + i, places, values, count, y, at + i)
+    for i in range(wide, n, LANES):
+        _sum(x, shift + i, places, values, count, y, at + i)
+
+
+@njit(inline="always")
+def _sum(x: Any, shift: Any, places: Any, values: Any, count: Any, y: Any, at: Any) -> None:
     a = load(y, at)
     for u in range(count):
-        a = fma(spread(values, u), load(x, item(corners, u) + shift), a)
+        a = fma(spread(values, u), load(x, item(places, u) + shift), a)
     store(y, at, a)
 
 
 @njit(inline="always")
-def _scatter(x: Any, shift: Any, corners: Any, values: Any, count: Any, y: Any, at: Any) -> None:
-    """x at the corners += value · y."""
-    a = load(y, at)
-    for u in range(count):
-        i = item(corners, u) + shift
-        store(x, i, fma(spread(values, u), a, load(x, i)))
-
-
-@njit(inline="always")
-def _gather_wide(x: Any, shift: Any, corners: Any, values: Any, count: Any, y: Any, at: Any) -> None:
+def _sum_wide(x: Any, shift: Any, places: Any, values: Any, count: Any, y: Any, at: Any) -> None:
     a0, a1, a2 = load(y, at), load(y, at + 16), load(y, at + 32)
     a3, a4, a5 = load(y, at + 48), load(y, at + 64), load(y, at + 80)
     for u in range(count):
-        i = item(corners, u) + shift
+        i = item(places, u) + shift
         v = spread(values, u)
         a0, a1, a2 = fma(v, load(x, i), a0), fma(v, load(x, i + 16), a1), fma(v, load(x, i + 32), a2)
         a3, a4, a5 = fma(v, load(x, i + 48), a3), fma(v, load(x, i + 64), a4), fma(v, load(x, i + 80), a5)
@@ -233,18 +255,3 @@ def _gather_wide(x: Any, shift: Any, corners: Any, values: Any, count: Any, y: A
     store(y, at + 48, a3)
     store(y, at + 64, a4)
     store(y, at + 80, a5)
-
-
-@njit(inline="always")
-def _scatter_wide(x: Any, shift: Any, corners: Any, values: Any, count: Any, y: Any, at: Any) -> None:
-    a0, a1, a2 = load(y, at), load(y, at + 16), load(y, at + 32)
-    a3, a4, a5 = load(y, at + 48), load(y, at + 64), load(y, at + 80)
-    for u in range(count):
-        i = item(corners, u) + shift
-        v = spread(values, u)
-        store(x, i, fma(v, a0, load(x, i)))
-        store(x, i + 16, fma(v, a1, load(x, i + 16)))
-        store(x, i + 32, fma(v, a2, load(x, i + 32)))
-        store(x, i + 48, fma(v, a3, load(x, i + 48)))
-        store(x, i + 64, fma(v, a4, load(x, i + 64)))
-        store(x, i + 80, fma(v, a5, load(x, i + 80)))

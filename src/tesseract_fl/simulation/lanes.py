@@ -119,6 +119,16 @@ def add(typing: Any, a: Any, b: Any) -> Any:
 
 
 @intrinsic
+def subtract(typing: Any, a: Any, b: Any) -> Any:
+    """a − b."""
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.fsub(args[0], args[1])
+
+    return lanes(lanes, lanes), build
+
+
+@intrinsic
 def fma(typing: Any, a: Any, b: Any, c: Any) -> Any:
     """a·b + c."""
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tesseract_fl.simulation import convolution
+from tesseract_fl.simulation import convolution, winograd
 from tesseract_fl.simulation.lanes import LANES
 from tesseract_fl.simulation.stages import Slots, Stage, Starts, Weighted
 from tesseract_fl.types import Floats, Ints
@@ -92,11 +92,16 @@ class Block(Weighted):
         few = self.filters % LANES
         return few if self.pitch is not None and few <= FEW else 0
 
+    @property
+    def by_winograd(self) -> bool:
+        return self.pitch is not None and self.kernel == (3, 3)
+
     def refresh(self) -> None:
         w = self.weight.permute(0, 2, 3, 1)  # filters × kernel × channels
         full = self.lanes - (LANES if self.rest else 0)
-        padded = torch.zeros(full, w[0].numel())
-        padded[: self.filters] = w[:full].flatten(1)
+        products = winograd.transformed(self.weight) if self.by_winograd else w
+        padded = torch.zeros(full, products[0].numel())
+        padded[: self.filters] = products[:full].flatten(1)
         self.w: Floats = padded.view(-1, LANES, padded.shape[1]).transpose(1, 2).contiguous().numpy()
         self.b: Floats = np.zeros(self.lanes, np.float32)
         if self.bias is not None:
@@ -116,7 +121,10 @@ class Block(Weighted):
         self.taps = _taps(self.kernel, self.channels, (w * c, c))
         self.out: Floats = self.scratch("out", *shape).numpy()
         self.tags = self.scratch("tags", *shape, dtype=torch.uint8).numpy()
-        convolution.forward(x, self.w, self.b, self.taps, self.out, self.tags)
+        if self.by_winograd:
+            winograd.forward(x, self.w, self.b, self.out, self.tags)
+        else:
+            convolution.forward(x, self.w, self.b, self.taps, self.out, self.tags)
         if self.rest:
             convolution.forward_rest(x, self.w_back, self.b, self.filters - self.rest, self.out, self.tags)
         return self.out
@@ -140,7 +148,8 @@ class Block(Weighted):
     def _inner(self, g: Floats, starts: Starts, out: Floats) -> Floats:
         dx: Floats = self.scratch("dx", *self.x.shape).numpy()
         dw: Floats = self.scratch("dw", len(out), *self.w_back.shape).numpy()
-        convolution.backward(self.x, g, self.tags, starts, self.w_back, dw, dx)
+        convolution.backward_weight(self.x, g, self.tags, starts, dw)
+        convolution.backward_input(g, self.tags, self.w_back, dx)
         true = dw.reshape(len(out), self.filters, *self.kernel, -1)[..., : self.channels]
         out[:] = true.transpose(0, 1, 4, 2, 3)
         return np.ascontiguousarray(self._within_margins(dx))
