@@ -12,6 +12,7 @@ from hypothesis.extra import numpy as hnp
 
 from tesseract_fl import kernels
 from tesseract_fl.rules.krum import krum_scores
+from tesseract_fl.types import Settled
 from tests.naive import oracles
 
 numbers = st.floats(-(2.0**100), 2.0**100, width=32) | st.sampled_from([0.0, -0.0, 1.0, -1.0, 1e-40, 3e38, -3e38])
@@ -99,6 +100,27 @@ def test_squared_distances(U: Any) -> None:
     expected = [[oracles.squared_distance(x, y) for y in U] for x in U]
     spread = np.square(U.astype(np.float64) - U.mean(axis=0, dtype=np.float64)).sum()
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-13 * spread)
+
+
+@pytest.mark.parametrize("same", [False, True])
+@settings(max_examples=25)
+@given(seed=st.integers(0, 10_000), n=st.integers(3, 14), first=st.integers(1, 6), d=st.integers(1, 700))
+def test_products_of_settled_rows_are_formed_once(same: bool, seed: int, n: int, first: int, d: int) -> None:
+    first = min(first, n - 1)
+    rng = np.random.default_rng(seed)
+    U = rng.normal(1, 1, (n, d)).astype(np.float32)
+    settled = Settled(first)
+    for _ in range(3):
+        U[:first] = rng.normal(-1, 3, (1 if same else first, d))
+        np.testing.assert_array_equal(kernels.gram(U, centre=None, settled=settled), kernels.gram(U, centre=None))
+        distances, asked = (kernels.squared_distances(kernels.gram(U, settled=which)) for which in (None, settled))
+        np.testing.assert_allclose(asked, distances, rtol=1e-9, atol=1e-9)
+    before = kernels.gram(U, centre=None, settled=settled)
+    U[first:] = 0  # which nobody who says that these rows are settled may do
+    U[0] *= 2
+    after = kernels.gram(U, centre=None, settled=settled)
+    np.testing.assert_array_equal(after[first:, first:], before[first:, first:])
+    assert not (after[first:, 0]).any()
 
 
 def test_results_do_not_depend_on_the_number_of_threads() -> None:

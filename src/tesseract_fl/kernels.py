@@ -18,7 +18,7 @@ import numpy.typing as npt
 from numba import njit, prange
 
 from tesseract_fl import mapped
-from tesseract_fl.types import Bools, Float64s, Floats, Ints, Matrix, PreconditionError
+from tesseract_fl.types import Bools, Float64s, Floats, Ints, Matrix, PreconditionError, Settled
 
 # Re-ordering a sum and fusing multiply-add let the compiler use SIMD; NaN and infinity keep their meaning.
 _SIMD = {"reassoc", "contract"}
@@ -231,8 +231,11 @@ def _add_products(X: Any, a: Any, b: Any, G: Any) -> None:
 
 
 @njit(parallel=True, fastmath=_SIMD, cache=True)
-def _gram(U: Any, z: Any, parts: Any) -> None:
-    """The lower triangle of a Gram matrix, each part of the columns by itself; without z, centred on the mean."""
+def _gram(U: Any, z: Any, first: Any, parts: Any) -> None:
+    """The lower triangle of a Gram matrix, each part of the columns by itself; without z, centred on the mean.
+
+    Only the products with one of the `first` rows.
+    """
     n, d = U.shape
     size = parts.shape[1]
     share = (d + len(parts) - 1) // len(parts)
@@ -255,21 +258,27 @@ def _gram(U: Any, z: Any, parts: Any) -> None:
                     X[i, j] -= centre[j]
                 X[i, width:] = 0.0
             for a in range(0, size, 4):
-                for b in range(0, a + 4, 2):
+                for b in range(0, min(a + 4, first), 2):
                     _add_products(X, a, b, G)
 
 
-def gram(U: Matrix, *, centre: str | None = "robust") -> Float64s:
+def gram(U: Matrix, *, centre: str | None = "robust", settled: Settled | None = None) -> Float64s:
     """⟨u_i − z, u_l − z⟩ for all pairs of rows, in blocks of columns, formed in float64.
 
     Distances do not depend on z, but without one they cancel. "mean" takes the mean of each column, which is cheap
     but follows a single enormous row, and then the others' differences cancel again; "median" does not. "robust"
     takes the mean and looks whether anything was lost, and only then the median. None takes z = 0.
+
+    With `settled`, products of two settled rows are formed once, and the mean is theirs alone.
     """
     if centre == "robust":
-        total = gram(U, centre="mean")
+        total = gram(U, centre="mean", settled=settled)
         return total if _well_centred(total) else gram(U, centre="median")
-    return (_host_gram if on_cpu(U) else _device_gram)(U, centre)
+    if not on_cpu(U):
+        return _device_gram(U, centre)
+    lower = _products(host(U), centre) if settled is None else _settled_products(host(U), centre, settled)
+    full: Float64s = lower + np.tril(lower, -1).T
+    return full
 
 
 def _well_centred(gram: Float64s) -> bool:
@@ -278,16 +287,38 @@ def _well_centred(gram: Float64s) -> bool:
     return bool((typical >= 1e-6 * np.diagonal(gram)).all())
 
 
-def _host_gram(U: Matrix, centre: str | None) -> Float64s:
-    array = host(U)
-    n, d = array.shape
+def _products(U: Floats, centre: str | None) -> Float64s:
+    """The lower triangle, around z = 0, the mean, which the kernel knows itself, or the median."""
+    d = U.shape[1]
     z = np.zeros(d) if centre is None else np.zeros(0) if centre == "mean" else host(median(U)).astype(np.float64)
+    return _products_with(U, z, len(U))
+
+
+def _products_with(U: Floats, z: Float64s, first: int) -> Float64s:
+    """Of the lower triangle the `first` columns; the others are 0."""
+    n, d = U.shape
     size = -(-n // 4) * 4
     parts = np.zeros((min(_PARTS, max(1, d // (8 * size))), size, size), np.float64)  # a quarter of U, or one n × n
-    _gram(array, z, parts)
-    lower = np.tril(parts.sum(axis=0)[:n, :n])
-    full: Float64s = lower + np.tril(lower, -1).T
-    return full
+    _gram(U, z, size if first == n else first, parts)
+    return np.tril(parts.sum(axis=0)[:n, :n])
+
+
+def _settled_products(U: Floats, centre: str | None, settled: Settled) -> Float64s:
+    m, kept = settled.first, settled.kept
+    if centre == "mean" and "mean" not in kept:
+        kept["mean"] = U[m:].mean(axis=0, dtype=np.float64)
+    z = kept["mean"] if centre == "mean" else np.zeros(U.shape[1])
+    if ("products", centre) not in kept:
+        lower = _products_with(U, z, len(U))
+        kept["products", centre] = lower[m:, m:].copy()
+        return lower
+    same = bool((U[1:m] == U[:1]).all())  # colluders often send one and the same
+    lower = _products_with(U, z, 1 if same else m)
+    if same:
+        lower[:m, :m] = np.tril(np.full((m, m), lower[0, 0]))
+        lower[m:, :m] = lower[m:, :1]
+    lower[m:, m:] = kept["products", centre]
+    return lower
 
 
 def _device_gram(U: Matrix, centre: str | None) -> Float64s:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import compress
 from typing import Any, TypeAlias
 
@@ -103,6 +103,17 @@ class Cohort:
         return replace(self, ids=tuple(compress(self.ids, keep)), samples=samples)
 
 
+@dataclass(frozen=True, eq=False)
+class Settled:
+    """The rows from `first` on are the same in every round that shares this, as when somebody asks a rule "what if".
+
+    `kept` is what was computed of them, so that only what has to do with the other rows is computed again.
+    """
+
+    first: int
+    kept: dict[Any, Any] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Updates(Cohort):
     """What the clients of one round sent: row i of `matrix` is the model delta of client `ids[i]`.
@@ -110,6 +121,8 @@ class Updates(Cohort):
     `trusted` is an update that the server computed itself on clean data. `offset` is the number of the first
     column, where this is a block of a larger round. With a `lens`, the rows that count are lens(matrix): it
     works on any block of columns, so that a transformed round never has to exist as a whole.
+
+    `settled` says which rows the same attacker, asking again, will not have changed.
 
     The matrix may be, or be a view of, a file that is mapped into memory (`np.memmap`). A rule then reads it in
     blocks of at most `block_bytes`, 256 MiB if not given, and at any time no more than that is resident.
@@ -123,6 +136,7 @@ class Updates(Cohort):
     offset: int = 0
     lens: Callable[[Matrix], Matrix] | None = None
     block_bytes: int | None = None
+    settled: Settled | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -161,6 +175,7 @@ class Updates(Cohort):
             trusted=None if self.trusted is None else self.trusted[block],
             offset=self.offset + block.start,
             lens=None,
+            settled=self.settled if (block.start, block.stop) == (0, self.d) else None,
         )
 
     def _read(self, block: slice) -> Matrix:
@@ -175,7 +190,8 @@ class Updates(Cohort):
         """The same round behind one more lens; `ids` names its rows if they are no longer the clients'."""
         before = self.lens
         both = lens if before is None else lambda block: lens(before(block))
-        return replace(self, lens=both) if ids is None else replace(self, lens=both, ids=ids, samples=None)
+        seen = replace(self, lens=both, settled=None)
+        return seen if ids is None else replace(seen, ids=ids, samples=None)
 
     def only(self, keep: Bools) -> Updates:
         kept = self.cohort.only(keep)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tesseract_fl import checkpoint, kernels, registry
 from tesseract_fl.rules.base import HonestMajority, Rule
-from tesseract_fl.types import ConfigError, PreconditionError, Updates
+from tesseract_fl.types import ConfigError, PreconditionError, Settled, Updates
 from tests.conformance.contract import PROMISES, RULES, F, build, promising
 
 N, D = 12, 40
@@ -58,6 +58,18 @@ def play(rule: Rule[Any], rounds: range, state: Any = None) -> tuple[list[Any], 
 def test_every_rule_says_what_it_promises() -> None:
     missing = set(registry.table("rules")) - set(PROMISES)
     assert not missing, f"add {missing} to tests/conformance/contract.py"
+
+
+@every_rule
+def test_who_asks_again_with_some_rows_settled_is_answered_the_same(rule: Rule[Any]) -> None:
+    settled, state = Settled(3), rule.init(D)
+    for t in range(4):
+        matrix = honest(0)
+        matrix[:3] = honest(t)[:1] if t % 2 else -honest(t)[:3]
+        asked = rule.aggregate(dataclasses.replace(cohort(matrix), settled=settled), state)
+        alone = rule.aggregate(cohort(matrix), state)
+        np.testing.assert_allclose(asked.update, alone.update, rtol=1e-5, atol=1e-6)
+        assert asked.report.get("penalised") == alone.report.get("penalised")
 
 
 # ---- the definition -------------------------------------------------------------------------------------------

@@ -131,7 +131,7 @@ class GramRule(WeightingRule[State]):
         return State()
 
     def statistic(self, updates: Updates, state: State) -> Float64s:
-        return kernels.gram(updates.matrix)
+        return kernels.gram(updates.matrix, settled=updates.settled)
 
 
 @dataclass(frozen=True, kw_only=True)

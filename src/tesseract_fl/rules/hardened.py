@@ -124,7 +124,7 @@ class Hardened(HonestMajority, WeightingRule[HardenedState]):
     def statistic(self, updates: Updates, state: HardenedState) -> Float64s:
         """⟨u_i, u_l⟩ and, in the last column, flip-scores."""
         flips = kernels.flip_scores(updates.matrix, state.direction)
-        return np.column_stack([kernels.gram(updates.matrix, centre=None), flips])
+        return np.column_stack([kernels.gram(updates.matrix, centre=None, settled=updates.settled), flips])
 
     def weigh(
         self, statistic: Float64s, cohort: Cohort, state: HardenedState

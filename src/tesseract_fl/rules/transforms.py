@@ -83,7 +83,7 @@ class NearestNeighbourMixing(HonestMajority, Transform[S]):
         self.inner.check(n)
 
     def mixing(self, cohort: Cohort) -> Mixing:
-        gram = yield lambda updates, _: kernels.gram(updates.matrix)
+        gram = yield lambda updates, _: kernels.gram(updates.matrix, settled=updates.settled)
         distances = kernels.squared_distances(gram)
         k = cohort.n - resolve_f(self.f, cohort.n)
         A = np.zeros((cohort.n, cohort.n))

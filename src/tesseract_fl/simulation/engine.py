@@ -37,6 +37,7 @@ from tesseract_fl.types import (
     Matrix,
     Rejection,
     RoundSkipped,
+    Settled,
     Updates,
 )
 
@@ -185,9 +186,13 @@ class Simulation:
             self._train(present[:c], own, self._buffers[:c])
             return own
 
+        settled = Settled(c)
+
         def ask(rows: Matrix, state: Any = None) -> Aggregate:
             matrix[:c] = rows
             updates = self._admitted(matrix, present, ids, trusted)
+            if updates.n == len(ids):
+                updates = replace(updates, settled=settled)
             return self.config.rule.aggregate(updates, self.state if state is None else state)
 
         view = View(
