@@ -65,7 +65,12 @@ def test_writers_may_have_names(tmp_path: Path) -> None:
     [
         (characters(images=np.zeros((60, 784), np.uint8)), "images must be n × height × width bytes"),
         (characters(images=np.zeros((60, 28, 28))), "images must be n × height × width bytes"),
-        (characters(labels=np.zeros(59, np.int64)), "with a label and a writer each"),
+        (characters(labels=np.zeros(59, np.int64)), "with a whole number as label and a writer each"),
+        (characters(labels=np.zeros((60, 2), np.int64)), "with a whole number as label and a writer each"),
+        (characters(labels=np.full(60, 0.7)), "with a whole number as label"),
+        (characters(labels=np.full(60, "a")), "with a whole number as label"),
+        (characters(images=np.zeros((60, 28, 28), np.uint8)), "nothing to learn from"),
+        ({"images": np.zeros((0, 28, 28), np.uint8), "labels": np.zeros(0, int), "writers": np.zeros(0)}, "got uint8"),
         (characters(labels=np.array([object()] * 60)), "can't be read"),
     ],
 )
@@ -257,9 +262,10 @@ def test_half_of_the_files(tmp_path: Path) -> None:
 
 BYTES = {"f0_41": (255 * TRAIN["f0_41"][0].astype(np.int64), TRAIN["f0_41"][1])}
 UNLABELLED = {"f0_41": (TRAIN["f0_41"][0], TRAIN["f0_41"][1][1:])}
+HALF_LABELS = {"f0_41": (TRAIN["f0_41"][0], TRAIN["f0_41"][1] + 0.5)}
 
 
-@pytest.mark.parametrize("written", [BYTES, UNLABELLED])
+@pytest.mark.parametrize("written", [BYTES, UNLABELLED, HALF_LABELS])
 def test_images_that_do_not_fit(tmp_path: Path, written: Any) -> None:
     store_h5(tmp_path / "h5")
     (tmp_path / "h5/fed_emnist_train.h5").write_bytes(h5(written))
@@ -267,7 +273,7 @@ def test_images_that_do_not_fit(tmp_path: Path, written: Any) -> None:
     (tmp_path / "json/train/all_data_0_niid_0_keep_0_train_9.json").write_text(leaf(written))
     for folder in ("h5", "json"):
         with pytest.raises(
-            DataError, match=r"f0_41 must have images of 28 × 28 numbers from 0 to 1, each with a label"
+            DataError, match=r"f0_41 must have images of 28 × 28 numbers from 0 to 1, each with a whole number"
         ):
             Femnist().read(tmp_path / folder)
 
@@ -281,7 +287,8 @@ def test_labels_of_another_alphabet(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"nonsense", b"[]", b'{"users": []}', b'{"user_data": {"f0": {"x": ["I"], "y": [1]}}}']
+    "content",
+    [b"", b"nonsense", b"[]", b"[" * 100_000, b'{"users": []}', b'{"user_data": {"f0": {"x": ["I"], "y": [1]}}}'],
 )
 def test_what_is_not_femnist(tmp_path: Path, content: bytes) -> None:
     pytest.importorskip("h5py")

@@ -106,7 +106,27 @@ def test_a_table_with_rows_of_other_runs_is_known_before_anything_runs(tmp_path:
     (tmp_path / "paper").mkdir()
     path.rename(tmp_path / "paper/accuracy.csv")
     told = CliRunner().invoke(command, ["accuracy", "--data", "femnist", "--out", str(tmp_path)])
-    assert "has 1 rows that this would leave out" in told.stderr
+    assert "has 1 rows that this would leave out" in str(told.exception)
+
+
+def test_seeds_and_curves_are_not_left_out_either(tmp_path: Path) -> None:
+    runs = tmp_path / "faba-30-runs.csv"
+    runs.write_text("data,attack,rule,seed\nmnist,none,krum,0\nmnist,none,krum,1\n")
+    assert rows_beyond([{"data": "mnist", "attack": "none", "rule": "krum", "seed": 0}], runs) == 1
+    points = tmp_path / "adaptive.csv"
+    points.write_text("panel,curve,round\nmnist,krum,1\nmnist,krum,2\ncifar10,krum,1\n")
+    assert rows_beyond([{"panel": "mnist", "curve": "krum", "round": 1}], points) == 1
+    played = [Played("mnist", "none", "krum", 0, {"data": "mnist"}, diverging(tmp_path / "run", [1.0, 2.0]))]
+    before = points.read_text()
+    with pytest.raises(ConfigError, match="has 3 rows that this would leave out"):
+        write("adaptive", played, tmp_path, "")
+    assert points.read_text() == before
+
+
+def test_a_loss_that_a_summary_lacks_is_in_the_journal(tmp_path: Path) -> None:
+    run = diverging(tmp_path / "run", [4.0, 3.0])
+    (row,) = accuracy([Played("shakespeare", "none", "krum", 0, {"data": "shakespeare", "accuracy": 0.5}, run)])
+    assert row["ours"] == 3.0
 
 
 def test_all_data_sets_that_are_missing_are_named_at_once(tmp_path: Path) -> None:

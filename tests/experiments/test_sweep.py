@@ -30,6 +30,7 @@ from tesseract_fl.experiments import sweep as experiments
 from tesseract_fl.experiments.store import Store
 from tesseract_fl.experiments.sweep import Job, _play_elsewhere, cells, label, run_cells
 from tesseract_fl.reports import grid as results
+from tesseract_fl.rules.krum import Krum
 from tesseract_fl.simulation.config import Config
 from tesseract_fl.types import ConfigError, DataError, TesseractError
 
@@ -262,6 +263,35 @@ def test_a_run_that_can_not_be_played_does_not_keep_the_others_from_it(tmp_path:
         list(run_cells(grid, Store(tmp_path), workers=workers))
 
 
+def test_a_mistake_in_a_rule_is_named_and_the_others_are_played(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: Any, *args: Any) -> Any:
+        raise ZeroDivisionError("of my own")
+
+    monkeypatch.setattr(Krum, "weigh", broken)
+    grid = cells({"base": BASE, "grid": {"rule": ["krum", "fedsgd"]}})
+    failed: list[Any] = []
+    found = list(run_cells(grid, Store(tmp_path), on_failure=lambda *told: failed.append(told)))
+    assert [cell.labels["rule"] for cell, _, _ in found] == ["fedsgd"]
+    ((cell, error),) = failed
+    assert cell.labels["rule"] == "krum"
+    assert "ZeroDivisionError: of my own" in str(error)
+    assert "test_sweep.py, line" in str(error)
+
+
+def test_a_worker_that_is_killed_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
+    grid = cells({"base": {**BASE, "rounds": 5000}, "grid": {"seed": [0, 1]}})
+    others = {process.pid for process in multiprocessing.active_children()}
+
+    def kill_one(kind: str, rounds: int, seconds: float | None) -> None:
+        (first, *_) = sorted({child.pid or 0 for child in multiprocessing.active_children()} - others)
+        os.kill(first, signal.SIGKILL)
+
+    with pytest.raises(TesseractError, match="take fewer with --workers"):
+        list(run_cells(grid, Store(tmp_path), workers=2, on_round=kill_one))
+
+
 def test_the_command_shows_what_could_be_played_and_says_what_could_not(tmp_path: Path) -> None:
     file = tmp_path / "grid.toml"
     file.write_text(FILE.format(rounds=2) + 'model = ["dnn", "logistic"]\n')
@@ -454,7 +484,7 @@ def test_nothing_in_the_store_leaves_old_results_alone(tmp_path: Path) -> None:
     assert CliRunner().invoke(command, arguments, catch_exceptions=False).stdout == "nothing is in the store\n"
     assert (tmp_path / "results.csv").read_text() == "old"
     machine = CliRunner().invoke(command, [*arguments, "--json"], catch_exceptions=False)
-    assert json.loads(machine.stdout) == {"runs": [], "csv": None, "files": [], "failed": []}
+    assert json.loads(machine.stdout) == {"runs": [], "csv": None, "files": [], "failed": [], "from_table": 0}
 
 
 def test_a_table_remembers_its_runs_where_the_store_is_gone(tmp_path: Path) -> None:
@@ -480,17 +510,23 @@ def test_a_table_remembers_nothing_of_other_settings_and_says_if_it_was_damaged(
     file.write_text(FILE.format(rounds=3))
     nothing = [*options[:-1], str(tmp_path / "empty"), "--stored"]
     assert "nothing is in the store" in CliRunner().invoke(command, nothing, catch_exceptions=False).stdout
-    table.write_text(table.read_text().replace(",2,0,", ",two,0,"))
-    with pytest.raises(DataError, match="not as a sweep left it"):
-        CliRunner().invoke(command, options, catch_exceptions=False)
+    whole = table.read_text()
+    for damaged in (whole.replace(",2,0,", ",two,0,"), whole[: whole.rindex(",")], whole.replace("\n", ",more\n", 2)):
+        table.write_text(damaged)
+        with pytest.raises(DataError, match="not as it was written"):
+            CliRunner().invoke(command, options, catch_exceptions=False)
+    table.write_text("directory,accuracy,rounds\nabc,0.5,2\nabd,,2\n")
+    assert results.summaries(table) == {}, "of which data, nobody knows"
 
 
-def test_what_a_table_remembers_is_what_the_store_knew(tmp_path: Path) -> None:
-    grid = cells({"base": BASE, "grid": {"data": ["breast_cancer"], "seed": [0]}})
+@pytest.mark.parametrize("varied", [{"data": ["breast_cancer"]}, {"rounds": [12]}, {"lr": [0.1]}])
+def test_what_a_table_remembers_is_what_the_store_knew(tmp_path: Path, varied: dict[str, Any]) -> None:
+    grid = cells({"base": BASE, "grid": varied})
     ((cell, home, summary),) = run_cells(grid, Store(tmp_path / "store"))
     results.write([row_of(cell, home, summary)], list(cell.varied), tmp_path)
     remembered = Store(tmp_path / "empty", results.summaries(tmp_path / "results.csv"))
     ((_, _, known),) = run_cells(grid, remembered)
+    assert (known["rounds"], known["data"]) == (12, "breast_cancer")
     assert row_of(cell, home, known) == row_of(cell, home, summary)
     assert not (tmp_path / "empty").exists()
 

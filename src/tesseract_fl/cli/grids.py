@@ -25,7 +25,7 @@ _OPTIONS = (
         "--workers", type=click.IntRange(min=1), help="Runs at a time, each with its share of the cores; one per core."
     ),
     click.option("--ray", metavar="ADDRESS", help="Run on this Ray cluster instead: an address, auto or local."),
-    click.option("--stored", is_flag=True, help="Run nothing: show what is in the store."),
+    click.option("--stored", is_flag=True, help="Run nothing: show what the store, or the table that is there, has."),
     click.option("--json", "as_json", is_flag=True, help="Print the results as JSON, and no progress."),
 )  # fmt: skip
 
@@ -94,7 +94,12 @@ def row(cell: Cell, home: Path, summary: dict[str, Any]) -> dict[str, Any]:
 
 def _flat(summary: dict[str, Any]) -> dict[str, Any]:
     flat = {key: value for key, value in summary.items() if key != "detection"} | dict(summary.get("detection", {}))
-    return {key: value for key, value in flat.items() if value is not None or key == "accuracy"}
+    return {key: value for key, value in flat.items() if value is not None or key in ("accuracy", "test_loss")}
+
+
+def from_table(found: list[Played]) -> int:
+    """How many runs were not played here: an earlier table knew them."""
+    return sum(not (home / "summary.json").exists() for _, home, _ in found)
 
 
 def report(failed: list[str]) -> None:

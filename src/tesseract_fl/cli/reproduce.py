@@ -54,14 +54,15 @@ def command(names: tuple[str, ...], scale: str, out: Path, as_json: bool, **opti
     Several names and `--data a,b` are fine. An experiment that was interrupted goes on where it stopped; runs that
     two experiments share are run once. Figures come as PNG and SVG with their points as CSV, tables as CSV and
     Markdown; where curves of accuracy end is a table too. Of several seeds there are means with 95 % confidence
-    intervals; intuition and reputation have one seed. A table that has rows beyond what was asked for is not replaced.
+    intervals; intuition and reputation have one seed. What has rows, seeds or curves beyond what was asked for is not
+    replaced.
     Beside accuracy and faba-30 is a table of their runs, each of which is run again only if something about it has
     changed; to run all of it again, name another --out and another --store.
     convergence is computed anew each time, in two minutes, and is never in the store.
     """
     from tesseract_fl.experiments.reproduce import Choice, planned
     from tesseract_fl.experiments.sweep import checksums
-    from tesseract_fl.reports.reproductions import rows_beyond
+    from tesseract_fl.reports.reproductions import check_kept
     from tesseract_fl.types import DataError
 
     chosen = list(NAMES) if "all" in names else list(dict.fromkeys(names))
@@ -71,11 +72,8 @@ def command(names: tuple[str, ...], scale: str, out: Path, as_json: bool, **opti
         [name for name in chosen if name != "convergence"], Choice(scale, seeds=seeds or 1, **options)
     )
     for name, grid in plans.items():
-        if beyond := rows_beyond([cell.labels for cell in grid], out / scale / f"{name}.csv"):
-            raise click.UsageError(
-                f"{out / scale / name}.csv has {beyond} rows that this would leave out: ask for them too, or name "
-                "another --out"
-            )
+        for table in (f"{name}.csv", f"{name}-runs.csv"):
+            check_kept([cell.labels for cell in grid], out / scale / table)
     try:
         checksums([cell for grid in plans.values() for cell in grid], how["data_dir"])
     except DataError as error:
@@ -118,7 +116,8 @@ def _experiment(
     if name in FROM_SUMMARIES:
         tables.write_csv([grids.row(*played) for played in found], runs)
         files.append(runs)
-    return text, files, failed
+    earlier = grids.from_table(found)
+    return text + (f"{earlier} of the runs are from {runs}, as it was.\n" if earlier else ""), files, failed
 
 
 def _setting(played: list[Any], scale: str) -> str:

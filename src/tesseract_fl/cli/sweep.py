@@ -54,14 +54,15 @@ def command(file: Path, out: Path | None, as_json: bool, **how: Any) -> None:
             f"--out, or --out {usual} to replace it"
         )
     text, files = results.write(rows, list(grid[0].varied), out or usual)
+    earlier = grids.from_table(found)
     if as_json:
         csv = str(files[0]) if files else None
-        click.echo(json.dumps({"runs": rows, "csv": csv, "files": [str(path) for path in files], "failed": failed}))
+        told = {"runs": rows, "csv": csv, "files": [str(path) for path in files], "failed": failed}
+        click.echo(json.dumps(told | {"from_table": earlier}))
         grids.report(failed)
         return
     click.echo(text, nl=False)
     written = ", ".join(str(path) for path in files)
-    earlier = sum(not (home / "summary.json").exists() for _, home, _ in found)
     note = f"; {earlier} of them are from the table that was there" if earlier else ""
     click.echo(f"{len(rows)} of {len(grid)} runs are in {written}{note}" if rows else "nothing is in the store")
     grids.report(failed)

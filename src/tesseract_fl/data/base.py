@@ -95,6 +95,8 @@ def standardise(
     for start in range(0, len(train), 1024):  # the squares of all samples at once would take twice the data's memory
         energy += np.square(train[start : start + 1024] - mean).sum(axis=axis, keepdims=True)
     spread = np.sqrt(energy / (train.size // energy.size)).astype(np.float32)
+    if not spread.all():
+        raise DataError("there is nothing to learn from this data set: all that it says of its samples is the same")
     for part in (train, test):
         part -= mean.astype(np.float32)
         part /= spread

@@ -58,10 +58,12 @@ class Femnist(Reader):
 
     def _from_npz(self, path: Path) -> Dataset:
         images, labels, writers = read_npz(path, self.ARRAYS).values()
-        if images.ndim != 3 or images.dtype != np.uint8 or not len(images) == len(labels) == len(writers):
+        count = images.shape[:1]
+        right = images.ndim == 3 and images.dtype == np.uint8 and images.size > 0 and labels.dtype.kind in "iu"
+        if not right or not labels.shape == writers.shape == count:
             raise DataError(
-                f"{path}: images must be n × height × width bytes with a label and a writer each, got "
-                f"{images.dtype} {images.shape}, {labels.shape} and {writers.shape}"
+                f"{path}: images must be n × height × width bytes with a whole number as label and a writer each, got "
+                f"{images.dtype} {images.shape}, {labels.dtype} {labels.shape} and {writers.shape}"
             )
         name = re.sub(r"_\d+x\d+$", "", path.stem)
         writer = np.unique(writers, return_inverse=True)[1].astype(np.int64)
@@ -124,7 +126,7 @@ def read_h5(path: Path) -> list[Written]:
         with h5py.File(path, "r") as file:
             writers: Any = file["examples"]
             return [_written(writer, writers[writer]["pixels"][()], writers[writer]["label"][()]) for writer in writers]
-    except (OSError, KeyError, TypeError, AttributeError, ValueError) as error:
+    except (OSError, KeyError, TypeError, AttributeError, ValueError, RuntimeError) as error:
         raise DataError(f"{path} is damaged or has no examples/<WRITER>/pixels and label: {error}") from error
 
 
@@ -144,17 +146,18 @@ def _parse_leaf(path: Path) -> list[Written]:
     try:
         writers = json.loads(path.read_bytes(), parse_float=number)["user_data"]
         return [_written(writer, samples["x"], samples["y"]) for writer, samples in writers.items()]
-    except (OSError, KeyError, TypeError, AttributeError, ValueError) as error:
+    except (OSError, KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise DataError(f"{path} is damaged or has no user_data with x and y of each writer: {error}") from error
 
 
 def _written(writer: str, images: npt.ArrayLike, labels: npt.ArrayLike) -> Written:
     paper = np.asarray(images, np.float32)  # white is 1, ink 0; ours are 0 and 255
-    y = np.asarray(labels).astype(np.int64).reshape(-1)
-    if paper.size != len(y) * 784 or not ((paper >= 0) & (paper <= 1)).all():
+    given = np.asarray(labels).reshape(-1)
+    y = given.astype(np.int64)
+    if paper.size != len(y) * 784 or not ((paper >= 0) & (paper <= 1)).all() or (given != y).any():
         raise ValueError(
-            f"{writer} must have images of 28 × 28 numbers from 0 to 1, each with a label, and has numbers of shape "
-            f"{paper.shape} and {len(y)} labels"
+            f"{writer} must have images of 28 × 28 numbers from 0 to 1, each with a whole number as label, and has "
+            f"numbers of shape {paper.shape} and {len(y)} labels"
         )
     return writer, np.rint(255 * (1 - paper)).astype(np.uint8).reshape(-1, 28, 28), y
 

@@ -79,8 +79,12 @@ def keep(root: Path, name: str, file: str, content: bytes) -> None:
 
 
 def unpack(packed: bytes, wanted: Sequence[str], folder: Path) -> list[Path]:
-    """Store some files of a downloaded tar archive, piece by piece: they may be larger than memory."""
+    """Store some files of a downloaded tar archive, piece by piece, since they may be larger than memory.
+
+    None of them is there before all are complete: a part of a data set would never be downloaded again.
+    """
     folder.mkdir(parents=True, exist_ok=True)
+    complete: dict[Path, Path] = {}
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         for member in archive:
             name = Path(member.name).name
@@ -92,5 +96,7 @@ def unpack(packed: bytes, wanted: Sequence[str], folder: Path) -> list[Path]:
                 shutil.copyfileobj(content, file, 1 << 20)
                 file.flush()
                 os.fsync(file.fileno())
-            temporary.replace(folder / name)
+            complete[temporary] = folder / name
+    for temporary, path in complete.items():
+        temporary.replace(path)
     return [folder / name for name in wanted]

@@ -53,7 +53,7 @@ class ChMnistTexture(Reader):
 
 
 def names_in(path: Path) -> list[str]:
-    """Which arrays an npz holds; none if it is not one."""
+    """Which arrays an npz holds."""
     try:
         with zipfile.ZipFile(path) as archive:
             return [name.removesuffix(".npy") for name in archive.namelist()]

@@ -123,7 +123,7 @@ def parse_roles(content: bytes, name: str) -> dict[str, bytes]:
         with h5py.File(io.BytesIO(content), "r") as file:
             roles: Any = file["examples"]
             return {role: b"\n".join(roles[role]["snippets"][()].tolist()) for role in sorted(roles)}
-    except (OSError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, KeyError, TypeError, AttributeError, ValueError, RuntimeError) as error:
         raise DataError(f"{name} is damaged or has no examples/<ROLE>/snippets: {error}") from error
 
 

@@ -114,7 +114,7 @@ def _tiles(folder: Folder) -> Iterator[tuple[str, bytes]]:
             raise DataError(f"there are no .tif files in {folder}; put all eight folders of the data set there again")
         for path in tiles:
             yield str(path), path.read_bytes()
-    except (OSError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+    except (OSError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(
             f"{folder} is missing or damaged: {error}; put all eight folders of the data set there"
         ) from error

@@ -9,8 +9,10 @@ import os
 import socket
 import tempfile
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -191,6 +193,11 @@ def _play_in_processes(workers: int, missing: Mapping[Path, Job], on_round: OnRo
                 on_round(*told.get())
             for job in done:
                 yield jobs.pop(job), job.result()
+    except BrokenProcessPool as error:
+        raise TesseractError(
+            f"one of {workers} worker processes was killed, most likely because memory ran out; take fewer with "
+            "--workers, and the same command goes on where this one stopped"
+        ) from error
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
         for process in set(multiprocessing.active_children()) - others:
@@ -292,6 +299,9 @@ def _attempt(job: Job, home: Path, on_round: OnRound) -> Outcome:
         return _play(job, home, on_round)
     except TesseractError as error:
         return error
+    except Exception as error:  # a mistake in somebody's rule, attack or model is no reason not to play the others
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        return TesseractError(f"{type(error).__name__}: {error} ({where.filename}, line {where.lineno})")
 
 
 def _play(job: Job, home: Path, on_round: OnRound) -> dict[str, Any]:

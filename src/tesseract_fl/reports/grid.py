@@ -28,6 +28,7 @@ HONEST = "* the malicious clients behaved honestly in more than half of the roun
 PAPER = "paper"  # a column with the paper's accuracy, in the unit of `accuracy`
 WORDS = ("data", "data_sha256", "version")  # what of a summary is no number
 OURS = (PAPER, "data_read", "directory")  # columns that are in no summary
+NULLS = ("test_loss",)  # blank where it was no number
 
 
 def is_grid(directory: Path) -> bool:
@@ -35,23 +36,34 @@ def is_grid(directory: Path) -> bool:
 
 
 def runs_in(directory: Path) -> int:
-    return len(_read(directory / GRID)) if is_grid(directory) else 0
+    return len(read_rows(directory / GRID)) if is_grid(directory) else 0
 
 
 def summaries(path: Path) -> dict[str, dict[str, Any]]:
-    """What a table of runs says of them, by their names in the store; nothing if it is not there."""
-    rows = _read(path) if path.is_file() else []
+    """What a table of runs says of them, by their names in the store; nothing if it is not there, or of something else.
+
+    What a run is must be whole: the name, the data and the accuracy. Whatever lacks one of them is played again.
+    """
+    rows = read_rows(path) if path.is_file() else []
     try:
-        return {row["directory"]: _summary(row) for row in rows if "directory" in row and "accuracy" in row}
+        whole = [row for row in rows if row.get("directory") and row.get("accuracy") and _held(row)]
+        return {row["directory"]: _summary(row) for row in whole}
     except ValueError as error:
-        raise DataError(f"{path} is not as a sweep left it: {error}; delete it, or name another --out") from error
+        raise _damaged(path, error) from error
 
 
 def _summary(row: Mapping[str, str]) -> dict[str, Any]:
     columns = list(row)
-    came_out = columns[columns.index("accuracy") :]  # what varied is written before that
-    found = {key: _value(key, row[key]) for key in came_out if row[key] and key not in OURS}
-    return {"accuracy": None, **found} | ({"data": row["data_read"]} if "data_read" in row else {})
+    came_out = columns[columns.index("accuracy") :]  # what varied is written before that; rounds may have
+    came_out += [key for key in ("rounds",) if key in row and key not in came_out]
+    found = {key: _value(key, row[key]) for key in came_out if (row[key] or key in NULLS) and key not in OURS}
+    return found | {"data": _held(row)}
+
+
+def _held(row: Mapping[str, str]) -> str:
+    """Which data was read: a column of its own where data sets vary."""
+    varied = list(row).index("data") < list(row).index("accuracy") if "data" in row else True
+    return row.get("data_read", "") if varied else row["data"]
 
 
 def _value(column: str, text: str) -> Any:
@@ -61,6 +73,8 @@ def _value(column: str, text: str) -> Any:
     """
     if column in WORDS:
         return text
+    if not text:
+        return None
     try:
         return int(text)
     except ValueError:
@@ -93,16 +107,25 @@ def _grid(name: str, rows: Sequence[dict[str, str]]) -> dict[str, Any]:
     }
 
 
-def _read(path: Path) -> list[dict[str, str]]:
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """A table as it was written; a line that is too short or too long is an error."""
     try:
         with path.open(newline="") as file:
-            return list(csv.DictReader(file))
+            rows = list(csv.DictReader(file))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path} can't be read: {error}") from error
+    for number, row in enumerate(rows, 2):
+        if None in row or None in row.values():
+            raise _damaged(path, f"line {number} has not as many values as there are columns")
+    return rows
+
+
+def _damaged(path: Path, why: object) -> DataError:
+    return DataError(f"{path} is not as it was written: {why}; put a copy back, delete it, or name another --out")
 
 
 def _rows(path: Path) -> list[dict[str, str]]:
-    rows = _read(path)
+    rows = read_rows(path)
     missing = {"rule", "attack", "accuracy"} - set(rows[0] if rows else ())
     if missing:
         raise DataError(f"{path} has no {', '.join(sorted(missing))}: a grid's matrix needs rule, attack and accuracy")
@@ -137,7 +160,8 @@ def write(rows: Sequence[Mapping[str, Any]], varied: Sequence[str], out: Path) -
         table = tables.markdown(heads, [[line[0], *map(_percent, line[1:])] for line in [*cells, *worst]])
         table += f"\n{HONEST}\n" if honest else ""
         parts.append(f"## {what}\n\n{table}" if what else table)
-        pictured.append(plots.Cross(f"{title}; {what}" if what else title, heads, lines))
+        words = f"{title}; {what}" if what else title
+        pictured.append(plots.Cross(words, heads, lines, marked=honest, note=HONEST if honest else ""))
     text = "\n".join(parts)
     (out / "results.md").write_text(text.replace(HONEST, f"\\{HONEST}"))  # or Markdown makes a list of it
     pictures = [out / "results.png", out / "results.svg"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,12 +110,17 @@ def log_log(
 
 @dataclass(frozen=True)
 class Cross:
-    """A cross table of shares: lines begin with their name, None where there is no number; `paper` has no names."""
+    """A cross table of shares: lines begin with their name, None where there is no number; `paper` has no names.
+
+    `marked`: the line and the head of each number with an asterisk, which `note` explains.
+    """
 
     title: str
     heads: Sequence[str]
     lines: Sequence[Sequence[Any]]
     paper: Sequence[Sequence[float | None]] | None = None
+    marked: Set[tuple[str, str]] = frozenset()
+    note: str = ""
 
 
 def heat_maps(shown: Sequence[Cross], paths: Sequence[Path], theme: Theme = LIGHT) -> None:
@@ -141,9 +146,13 @@ def _heat_map(axis: Any, cross: Cross, theme: Theme) -> None:
     axis.grid(visible=False)
     axis.set_facecolor(theme.line)
     axis.set_title(plain(cross.title))
+    if cross.note:
+        axis.set_xlabel(fill(cross.note, 20 + 16 * len(names)), fontsize=8, loc="left")
     for (down, across), value in np.ndenumerate(values):
         paper = cross.paper[down][across] if cross.paper else None
-        text = ("" if np.isnan(value) else f"{value:.1f}") + ("" if paper is None else f"\npaper {100 * paper:.1f}")
+        mark = "*" if (cross.lines[down][0], cross.heads[across + 1]) in cross.marked else ""
+        ours = "" if np.isnan(value) else f"{value:.1f}{mark}"
+        text = ours + ("" if paper is None else f"\npaper {100 * paper:.1f}")
         colour = theme.ink if np.isnan(value) else "black" if value > 55 else "white"
         axis.text(across, down, text, ha="center", va="center", fontsize=8, color=colour)
 

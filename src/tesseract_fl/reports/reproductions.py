@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,9 +13,10 @@ import numpy as np
 
 from tesseract_fl.experiments import paper
 from tesseract_fl.reports import plots, tables
+from tesseract_fl.reports.grid import read_rows
 from tesseract_fl.reports.journal import Run, number
 from tesseract_fl.simulation.detection import CUT_OFF
-from tesseract_fl.types import Float64s
+from tesseract_fl.types import ConfigError, Float64s
 
 LOSSES = ("shakespeare",)  # where the paper reports the test loss instead of the accuracy
 # 97.5 % quantiles of Student's t for 1, 2, … degrees of freedom
@@ -106,9 +106,16 @@ def weights(played: Sequence[Played]) -> list[dict[str, Any]]:
 def _final(seeds: Sequence[Played]) -> list[float]:
     """The last evaluation of each seed: accuracy in per cent, or the loss, infinite where it is no number."""
     if seeds[0].data in LOSSES:
-        losses = [each.summary.get("test_loss") for each in seeds]
-        return [math.inf if loss is None else loss for loss in losses]
+        return [_loss(each) for each in seeds]
     return [100 * each.summary["accuracy"] for each in seeds]
+
+
+def _loss(played: Played) -> float:
+    """Summaries have not always had it; where it is there and no number, the run has diverged."""
+    if "test_loss" not in played.summary:
+        return _curve(played.run, "test_loss")[-1].value
+    loss = played.summary["test_loss"]
+    return math.inf if loss is None else float(loss)
 
 
 def _beside(ours: Sequence[float], theirs: float | None) -> dict[str, Any]:
@@ -237,14 +244,27 @@ OF_QUALITY = ("shakespeare-loss", "adaptive", "label-flip")  # figures of what t
 FROM_SUMMARIES = tuple(name for name, table in TABLES.items() if table is accuracy)  # what needs no journals
 
 
-def rows_beyond(planned: Sequence[Mapping[str, Any]], path: Path) -> int:
-    """How many rows a table that is there already has of other runs than these."""
-    rows = list(csv.DictReader(path.read_text().splitlines())) if path.exists() else []
-    keys = [key for key in ("data", "attack", "rule") if rows and key in rows[0]]
-    known = {tuple(str(labels[key]) for key in keys) for labels in planned}
-    return sum(
-        tuple(row[key].partition(" (")[0] if key == "data" else row[key] for key in keys) not in known for row in rows
-    )
+SAME = ("data", "attack", "rule", "camp", "seed", "panel", "curve")  # what a row of a table or a figure is of
+
+
+def rows_beyond(rows: Sequence[Mapping[str, Any]], path: Path) -> int:
+    """How many rows of a table that is there already are of something else than these."""
+    there = read_rows(path) if path.exists() else []
+    keys = [key for key in SAME if there and rows and key in there[0] and key in rows[0]]
+
+    def of(row: Mapping[str, Any]) -> tuple[str, ...]:
+        return tuple(str(row[key]).partition(" (")[0] if key == "data" else str(row[key]) for key in keys)
+
+    known = {of(row) for row in rows}
+    return sum(of(row) not in known for row in there) if keys else 0
+
+
+def check_kept(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Nothing that took hours is replaced by less."""
+    if beyond := rows_beyond(rows, path):
+        raise ConfigError(
+            f"{path} has {beyond} rows that this would leave out: ask for them too, or name another --out"
+        )
 
 
 def write(name: str, played: Sequence[Played], out: Path, head: str) -> tuple[str, list[Path]]:
@@ -256,6 +276,7 @@ def write(name: str, played: Sequence[Played], out: Path, head: str) -> tuple[st
     out.mkdir(parents=True, exist_ok=True)
     if name in TABLES:
         rows = TABLES[name](played)
+        check_kept(rows, out / f"{name}.csv")
         tables.write_csv(rows, out / f"{name}.csv")
         text = f"{head}\n\n{markdown(rows)}"
         (out / f"{name}.md").write_text(text)
@@ -267,6 +288,7 @@ def write(name: str, played: Sequence[Played], out: Path, head: str) -> tuple[st
         for curve, line in panel.curves.items()
         for point in line
     ]
+    check_kept(points, out / f"{name}.csv")
     tables.write_csv(points, out / f"{name}.csv")
     files = [out / f"{name}.png", out / f"{name}.svg"]
     note = f"{head} {_seeds(played)}".strip()

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from tesseract_fl.checkpoint import write_atomically
+
 Row = Mapping[str, Any]
 
 
 def write_csv(rows: Sequence[Row], path: Path) -> None:
     """One line per row, with every column that any row has."""
+    text = io.StringIO()
     columns = list(dict.fromkeys(column for row in rows for column in row))
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, columns, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_atomically(path, text.getvalue().encode())
 
 
 def write_parquet(rows: Sequence[Row], path: Path) -> bool:
