@@ -185,6 +185,9 @@ def test_too_few_updates_skip_the_round_and_say_what_to_do() -> None:
     with pytest.raises(QuorumError, match=r"round 7: 1 updates were admitted and 1 turned away \(1 empty\)") as caught:
         admitted(sent, Gate(quorum=2), round=7)
     assert [rejection.client for rejection in caught.value.rejected] == ["b"]
+    with pytest.raises(QuorumError, match="1 updates were admitted and 2 turned away") as caught:
+        admitted([Submission("a", good()), Submission("a", good()), Submission("b", None)], Gate(quorum=2))
+    assert [rejection.client for rejection in caught.value.rejected] == ["b"], "a second one of a is no offence"
     with pytest.raises(QuorumError):
         admitted([])
 

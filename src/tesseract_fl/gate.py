@@ -120,6 +120,11 @@ class Admissions:
     def rejected(self) -> tuple[Rejection, ...]:
         return (*self._refused, *self._too_large.values())
 
+    @property
+    def turned_away(self) -> tuple[Rejection, ...]:
+        """The rejections of clients without an update in this round: a second one beside a good one is no offence."""
+        return tuple(rejection for rejection in self.rejected if rejection.client not in self)
+
     def client_defect(self, client: Any) -> Defect | None:
         """Why nothing more is taken from this client, whatever it sends."""
         if not is_id(client):
@@ -169,7 +174,7 @@ class Admissions:
                 f"round {self.round}: {len(ids)} updates were admitted and {len(self.rejected)} turned away "
                 f"({_counts(self.rejected)}), but the quorum is {self.gate.quorum}. The model is kept. "
                 "Ask more clients, or lower gate.quorum if this many are enough",
-                self.rejected,
+                self.turned_away,
             )
         samples = self._sample_counts([self._sent[client][1] for client in ids])
         return Cohort(ids=ids, round=self.round, samples=samples, rejected=self.rejected)

@@ -118,6 +118,11 @@ def dots(U: Matrix, v: Matrix) -> Float64s:
     return out
 
 
+def dot(u: Matrix, v: Matrix) -> float:
+    """⟨u, v⟩. A BLAS would split the sum over threads, and end with other last digits on another machine."""
+    return float(dots(u[None], v)[0])
+
+
 @njit(parallel=True, fastmath=_SIMD, cache=True)
 def _squared_norms(U: Any, out: Any) -> None:
     n, d = U.shape
@@ -276,7 +281,10 @@ def gram(U: Matrix, *, centre: str | None = "robust", settled: Settled | None = 
         return total if _well_centred(total) else gram(U, centre="median")
     if not on_cpu(U):
         return _device_gram(U, centre)
-    lower = _products(host(U), centre) if settled is None else _settled_products(host(U), centre, settled)
+    if settled is None or centre == "median":
+        lower = _products(host(U), centre)
+    else:
+        lower = _settled_products(host(U), centre, settled)
     full: Float64s = lower + np.tril(lower, -1).T
     return full
 
@@ -304,6 +312,7 @@ def _products_with(U: Floats, z: Float64s, first: int) -> Float64s:
 
 
 def _settled_products(U: Floats, centre: str | None, settled: Settled) -> Float64s:
+    """The same around 0, or around the mean of the settled rows."""
     m, kept = settled.first, settled.kept
     if centre == "mean" and "mean" not in kept:
         kept["mean"] = U[m:].mean(axis=0, dtype=np.float64)

@@ -190,6 +190,15 @@ def test_a_fraction_that_is_no_short_decimal() -> None:
     assert resolve_f(1 / 3, 9) == 3
 
 
+def test_those_who_are_turned_away_are_remembered_in_the_order_in_which_they_were() -> None:
+    """A set of names has another order in another process, and a checkpoint would have other bytes."""
+    names = [f"client {i}" for i in range(40)]
+    cohort = Cohort(ids=("a",), round=1, rejected=tuple(Rejection(name, "empty", "-") for name in [*names, "a"]))
+    after = judge({}, cohort, np.array([False]), reward=0.5, decay=1.0)
+    assert list(after) == ["a", *names]
+    assert after["a"] == 0.5, "another update of its own was admitted"
+
+
 def test_who_is_turned_away_loses_also_when_the_round_is_skipped() -> None:
     rule = Tesseract(f=2)
     state = rule.turned_away([Rejection("bad", "not_finite", "-")], 5, rule.init(1))

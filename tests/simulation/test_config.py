@@ -46,6 +46,8 @@ def test_composition_reads_naturally() -> None:
         ({"attack": {"name": "backdoor", "size": True}}, "backdoor: size must be a whole number, got True"),
         ({"rule": {"decay": "slow"}}, "tesseract: decay must be a number, got 'slow'"),
         ({"knowledge": {"updates": "own", "defence": "rule"}}, 'defence = "rule" needs updates = "all"'),
+        ({"knowledge": {"name": ["full"]}}, "knowledge"),
+        ({"rule": {"name": "dnc", "f": 2, "drop": float("inf")}}, "drop above 0 and finite"),
         ({"attack": "gaussian", "knowledge": "partial", "malicious": 1}, "Gaussian measures how far"),
         ({"rule": 3}, "rule must be a name or a table"),
         ({"clients": 0}, "clients must be a whole number of at least 1"),

@@ -135,9 +135,10 @@ def test_a_damaged_journal_can_t_be_resumed_and_says_so(tmp_path: Path) -> None:
     config = Config.from_table({**CANCER, "rounds": 3})
     run(config, config.data.read(), tmp_path / "run")
     lines = (tmp_path / "run/metrics.jsonl").read_text().splitlines()
-    (tmp_path / "run/metrics.jsonl").write_text("\n".join([lines[0], "{torn", lines[2]]) + "\n")
-    with pytest.raises(CheckpointError, match="is damaged"):
-        run(Config.from_table(CANCER), config.data.read(), tmp_path / "run", resume=True)
+    for torn in ("{torn", "5"):
+        (tmp_path / "run/metrics.jsonl").write_text("\n".join([lines[0], torn, lines[2]]) + "\n")
+        with pytest.raises(CheckpointError, match="is damaged"):
+            run(Config.from_table(CANCER), config.data.read(), tmp_path / "run", resume=True)
 
 
 def test_nobody_attacks_nothing_to_detect() -> None:

@@ -14,6 +14,7 @@ import torch
 from safetensors.numpy import load_file
 from torch.nn.functional import cross_entropy
 
+from tesseract_fl.attacks.base import View
 from tesseract_fl.data.base import Dataset
 from tesseract_fl.models.small import Dnn, Mlp
 from tesseract_fl.models.vector import FlatModel
@@ -365,3 +366,41 @@ def test_a_journal_whose_rounds_are_not_in_order_is_refused(cancer: Dataset, tmp
     path.write_text("".join([lines[0], lines[1], lines[1], lines[2]]))
     with pytest.raises(CheckpointError, match=r"its rounds are not 1, 2, …; delete .*run to play the run again"):
         run(config(), cancer, tmp_path / "run", resume=True)
+
+
+@pytest.mark.parametrize("rule", ["krum", "hardened", "nnm+trimmed_mean"])
+def test_who_asks_is_told_what_the_rule_does_also_where_the_gate_turns_some_questions_away(
+    cancer: Dataset, rule: str
+) -> None:
+    """The honest rows are settled between questions; what the gate leaves out must not be taken for one of them."""
+    settings = config(rule=rule, attack="line_search", gate={"max_norm_ratio": 2.0})
+    simulation = Simulation(settings, cancer)
+    answers: list[tuple[Any, Any]] = []
+
+    def craft(view: View, rng: np.random.Generator) -> Any:
+        assert view.ask is not None
+        for scale in (1, 100, -1, 100, 0.5):
+            for rows in (scale * view.own, view.rows(scale * view.own[0])):
+                asked = view.ask(rows.astype(np.float32))
+                plain = np.concatenate([rows, view.benign]).astype(np.float32)
+                names = [str(client) for client in range(12)]
+                alone = settings.gate.screen(plain, names, round=view.round)
+                answers.append((asked.update, settings.rule.aggregate(alone, simulation.state).update))
+        return view.own
+
+    object.__setattr__(settings.attack, "_craft", craft)
+    simulation.step()
+    assert len(answers) == 10
+    for asked, alone in answers:
+        np.testing.assert_allclose(asked, alone, rtol=1e-4, atol=1e-7)
+
+
+def test_a_checkpoint_is_of_the_code_that_was_loaded(
+    cancer: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulation = Simulation(config(), cancer)
+    simulation.save(tmp_path / "before")
+    monkeypatch.setattr("tesseract_fl.simulation.numerics.NUMERICS", 99)
+    simulation.save(tmp_path / "after")
+    assert (tmp_path / "before").read_bytes() == (tmp_path / "after").read_bytes()
+    assert Simulation(config(), cancer).numerics == 99

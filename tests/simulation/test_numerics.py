@@ -57,6 +57,13 @@ def test_a_component_of_another_package_is_known_by_its_code(tmp_path: Path, mon
     assert seen[0][""] == NUMERICS
 
 
+def test_a_rule_and_an_attack_of_one_name_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "origin", lambda kind, name: f"the code of {kind}" if name == "none" else None)
+    table = Config.from_table(SMALL | {"rule": "krum", "attack": "none"}).to_table()
+    told = numerics({**table, "rule": {"name": "none"}})
+    assert told == {"": NUMERICS, "rules/none": "the code of rules", "attacks/none": "the code of attacks"}
+
+
 @pytest.mark.parametrize("case", GOLDEN, ids="-".join)
 def test_four_rounds_end_where_they_used_to(case: tuple[str, str, str, str]) -> None:
     assert played(*case) == pytest.approx(GOLDEN[case], rel=2e-3, abs=1e-4)

@@ -177,7 +177,7 @@ class Attack(ABC):
         self.check_granted(view.knowledge)
         self.check(view.n, view.c)
         if not len(view.known):
-            return view.own  # the model is ruined: there is nothing left to go against
+            return view.own  # the model is ruined: the attack has succeeded, and there is nothing left to go against
         self.check_known(len(view.known))
         rows = self._craft(view, rng)
         if rows.shape != (view.c, view.d) or rows.dtype != view.dtype:

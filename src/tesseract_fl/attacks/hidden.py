@@ -10,7 +10,7 @@ from statistics import NormalDist
 import numpy as np
 
 from tesseract_fl.attacks.base import ALL_UPDATES, BLIND, Attack, View
-from tesseract_fl.kernels import dots, gram, squared_distances
+from tesseract_fl.kernels import dot, dots, gram, squared_distances
 from tesseract_fl.types import ConfigError, Float64s, Matrix
 
 DEVIATIONS = ("unit", "std", "sign")
@@ -23,7 +23,7 @@ def deviation(view: View, kind: str) -> Float64s:
     if kind == "sign":
         return -view.direction.astype(np.float64)
     mean = view.columns.mean
-    p: Float64s = -mean / max(float(np.linalg.norm(mean)), np.finfo(np.float64).tiny)
+    p: Float64s = -mean / max(math.sqrt(dot(mean, mean)), np.finfo(np.float64).tiny)
     return p
 
 
@@ -104,12 +104,12 @@ class _Farthest(Attack):
 
     def strength(self, view: View, p: Float64s) -> float:
         """γ: ‖mean + γp − u_i‖² = ‖mean − u_i‖² + 2γ⟨p, mean − u_i⟩ + γ²‖p‖² is a quadratic in γ."""
-        length = float(p @ p)
+        length = dot(p, p)
         if length == 0:
             return 0.0
         centred = gram(view.known, centre="mean")
         between = squared_distances(centred)
-        along: Float64s = float(p @ view.columns.mean) - dots(view.known, p)  # ⟨p, mean − u_i⟩
+        along: Float64s = dot(p, view.columns.mean) - dots(view.known, p)  # ⟨p, mean − u_i⟩
         return self._largest(between, np.diagonal(centred), along, length)
 
     @abstractmethod

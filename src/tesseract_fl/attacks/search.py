@@ -9,7 +9,7 @@ import numpy as np
 
 from tesseract_fl.attacks.base import FULL, Attack, View
 from tesseract_fl.attacks.hidden import check_deviation, deviation, least_for
-from tesseract_fl.kernels import squared_norms
+from tesseract_fl.kernels import dot, squared_norms
 from tesseract_fl.types import ConfigError, Float64s, Matrix, RoundSkipped
 
 _LADDER = [*((1, k) for k in range(-2, 3)), *((0, k) for k in range(-6, 1))]  # from the mean or from 0, 4^k
@@ -22,8 +22,8 @@ class LineSearch(Attack):
     Damage is −⟨g, mean⟩/‖mean‖², summed over `horizon` rounds in which the honest clients would send the same
     again, so that reputation lost is counted too. γ is searched in powers of four, up to 16 times as long as an honest
     update and down to where Krum would look among short ones, and then in `refinements` halvings of the interval
-    around the best. Nothing is known of the rule but what it answers. A round that the rule would skip, or that would
-    make the model infinite, does not move it. Where nothing does more damage than the honest mean, they behave.
+    around the best. Nothing is known of the rule but what it answers. A round that the rule would skip does not move
+    it. Where nothing does more damage than the honest mean, they behave.
 
     After the tailored attacks of Shejwalkar, Houmansadr: Manipulating the Byzantine, 2021, which start from the mean.
     """
@@ -46,10 +46,10 @@ class LineSearch(Attack):
     def _craft(self, view: View, rng: np.random.Generator) -> Matrix:
         mean = view.columns.mean
         p = deviation(view, self.deviation)
-        length = float(np.linalg.norm(p))
+        length = math.sqrt(dot(p, p))
         if length == 0 or not mean.any():
             return view.honest("line_search: the honest updates have no direction to go against")
-        norm = math.sqrt(float(np.square(view.columns.std).sum() + mean @ mean))  # of an honest update
+        norm = math.sqrt(float(np.square(view.columns.std).sum()) + dot(mean, mean))  # of an honest update
         p *= norm / length
 
         def row(start: int, gamma: float) -> Float64s:
@@ -76,9 +76,8 @@ class LineSearch(Attack):
             except RoundSkipped:
                 break
             state = out.state
-            if np.isfinite(out.update).all():
-                damage -= float(out.update @ mean)
-        return damage / float(mean @ mean)
+            damage -= dot(out.update, mean)
+        return damage / dot(mean, mean)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +116,7 @@ class Camouflage(Attack):
 
     def _craft(self, view: View, rng: np.random.Generator) -> Matrix:
         p = deviation(view, self.deviation)
-        length = float(np.linalg.norm(p))
+        length = math.sqrt(dot(p, p))
         if length == 0:
             return view.honest("camouflage: the honest updates have no direction to go against")
         p *= float(np.median(np.sqrt(squared_norms(view.known)))) / length

@@ -55,12 +55,12 @@ class Intake:
     @property
     def rejected(self) -> list[Rejection]:
         """In an order that does not depend on who answered first."""
-        return sorted(self._admissions.rejected, key=lambda rejection: (rejection.client, rejection.code))
+        return sorted(self._admissions.rejected, key=_by_client)
 
     @property
     def turned_away(self) -> list[Rejection]:
-        """The rejections of clients without an update in this round; a reply beside a good one is no offence."""
-        return [rejection for rejection in self.rejected if rejection.client not in self._admissions]
+        """Those of clients without an update in this round."""
+        return sorted(self._admissions.turned_away, key=_by_client)
 
     def _defect(self, sent: Submission) -> Defect | None:
         admissions = self._admissions
@@ -102,3 +102,7 @@ class Intake:
             if row != target:
                 self._matrix[target] = self._matrix[row]
                 self._buffers[target] = self._buffers[row]
+
+
+def _by_client(rejection: Rejection) -> tuple[ClientId, str]:
+    return rejection.client, rejection.code

@@ -33,10 +33,11 @@ def judge(
     {'z': 1.0, 'a': -0.5, 'b': 0.5, 'c': 0.5, 'd': -0.5}
     """
     penalty = 1 - reward
-    judged = dict(known)
+    judged, judged_now = dict(known), set(cohort.ids)
     for client, suspect in zip(cohort.ids, suspects, strict=True):
         judged[client] = min(decay * known.get(client, 0.0) + (-penalty if suspect else reward), highest)
-    for client in {rejection.client for rejection in cohort.rejected} - set(cohort.ids):
+    away = dict.fromkeys(rejection.client for rejection in cohort.rejected if rejection.client not in judged_now)
+    for client in away:
         judged[client] = decay * known.get(client, 0.0) - penalty
     while max(judged.values(), default=0.0) > LARGEST:
         judged = {client: score / 2 for client, score in judged.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,9 +42,9 @@ class DnC(HonestMajority, WeightingRule[DnCState]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.iterations < 1 or self.coordinates < 1 or not self.drop > 0:
+        if self.iterations < 1 or self.coordinates < 1 or not 0 < self.drop < math.inf:
             raise ConfigError(
-                "dnc: iterations and coordinates must be at least 1 and drop above 0, got "
+                "dnc: iterations and coordinates must be at least 1 and drop above 0 and finite, got "
                 f"{self.iterations}, {self.coordinates}, {self.drop}"
             )
 

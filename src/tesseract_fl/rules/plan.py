@@ -25,7 +25,8 @@ class State:
     """What a rule remembers between rounds; this one remembers nothing.
 
     Arrays have the model's parameters as their last axis, so that a state can be cut into blocks of columns
-    with the updates and put together again. Anything per client is a mapping from client id.
+    with the updates and put together again. Anything per client is a mapping from client id to numbers or to such
+    an array, or from a kind to mappings from client id to numbers.
     """
 
     def columns(self, block: slice) -> Self:

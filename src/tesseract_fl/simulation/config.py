@@ -201,9 +201,10 @@ def _assumed(f: Any, rule: Any) -> Any:
 def _granted(knowledge: Any) -> Any:
     """Knowledge by its name, or by its name and what differs from it: {name = "full", defence = "report"}."""
     levels = {"name": knowledge} if isinstance(knowledge, str) else knowledge
-    if not isinstance(levels, Mapping) or levels.get("name", "full") not in KNOWLEDGE:
+    name = levels.get("name", "full") if isinstance(levels, Mapping) else None
+    if not isinstance(name, str) or name not in KNOWLEDGE:
         return knowledge
-    return KNOWLEDGE[levels.get("name", "full")] | {name: value for name, value in levels.items() if name != "name"}
+    return KNOWLEDGE[name] | {level: value for level, value in levels.items() if level != "name"}
 
 
 def _part(part: str, cls: type[T], settings: Any) -> T:

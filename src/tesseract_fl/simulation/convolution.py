@@ -5,6 +5,8 @@ the pooled values are written, and a tag: which of the four positions of a windo
 Backwards only that position has a gradient, a quarter of the work of a dense convolution or less. Each client has a
 gradient of its own: that of its images, those from starts[i] to starts[i + 1].
 
+`winograd.py` has `pool` and `corners` compiled into its kernel and does not notice a change of them: touch it too.
+
 No sum is split over threads or depends on how many images there are, so equal images have equal results.
 """
 

@@ -68,6 +68,7 @@ class Simulation:
             raise ConfigError("an attack that aims at one class needs one label per sample; these are sequences")
         if self.aim is not None and not len(self.aim[1]):
             raise ConfigError("no test sample is of a class that the attack aims at; take more with eval_samples")
+        self.numerics = numerics(self.table)  # of the code that is loaded; files may change while the run goes on
         self.round = 0
         self.report: dict[str, Any] = {}
         self.reference = np.zeros(self.model.layout.d, np.int8)
@@ -90,7 +91,7 @@ class Simulation:
         rejected: tuple[Rejection, ...] = ()
         try:
             updates = self._admitted(matrix, present, ids, trusted)
-            rejected = updates.rejected
+            rejected = tuple(rejection for rejection in updates.rejected if rejection.client not in updates.ids)
             out = self.config.rule.aggregate(updates, self.state)
             self._apply(out)
             self.report = {"clients": list(updates.ids), "weights": _list(out.weights), **out.report}
@@ -236,7 +237,7 @@ class Simulation:
             "report": self.report,
             "config": self.table,
             "data": self.data_checksum,
-            "numerics": numerics(self.table),
+            "numerics": self.numerics,
         }
         checkpoint.write(path, arrays, meta)
 

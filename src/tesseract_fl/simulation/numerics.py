@@ -11,14 +11,14 @@ from tesseract_fl.simulation.config import COMPONENTS
 # Goes up with every change after which the same configuration gives other numbers. In which order a sum is rounded does
 # not count: that differs from one processor to the next. Where one component alone has changed, REVISED counts it.
 NUMERICS = 4
-REVISED = {"camp_mean": 1, "dnc": 1, "foolsgold": 1, "resnet18": 1}
+REVISED = {"adaptive_krum": 1, "adaptive_trim": 1, "camp_mean": 1, "dnc": 1, "foolsgold": 1, "resnet18": 1}
 
 
 def numerics(table: Mapping[str, Any]) -> Any:
     """The version of everything that the numbers of this complete configuration depend on."""
     parts = [(kind, name) for key, (kind, _) in COMPONENTS.items() for name in _names(table[key])]
     own = {name: REVISED[name] for _, name in parts if name in REVISED}
-    others = {name: origin for kind, name in parts if (origin := registry.origin(kind, name)) is not None}
+    others = {f"{kind}/{name}": origin for kind, name in parts if (origin := registry.origin(kind, name)) is not None}
     return {"": NUMERICS, **own, **others} if own or others else NUMERICS
 
 

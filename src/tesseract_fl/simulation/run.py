@@ -30,7 +30,6 @@ from tesseract_fl.data.base import Dataset
 from tesseract_fl.simulation import detection
 from tesseract_fl.simulation.config import Config
 from tesseract_fl.simulation.engine import Record, Simulation
-from tesseract_fl.simulation.numerics import numerics
 from tesseract_fl.types import CheckpointError, ConfigError
 
 OnRound = Callable[[Record, float], None]
@@ -184,7 +183,7 @@ class Journal:
         """The rounds that an earlier process played, in brief."""
         try:
             briefs = [_brief(json.loads(line)) for line in self.metrics.read_text().splitlines()]
-        except ValueError as error:
+        except (ValueError, TypeError) as error:
             raise CheckpointError(f"{self.metrics} is damaged ({error}); {self._remedy}") from error
         if [brief.get("round") for brief in briefs] != list(range(1, len(briefs) + 1)):
             raise CheckpointError(f"{self.metrics} is damaged: its rounds are not 1, 2, …; {self._remedy}")
@@ -206,7 +205,7 @@ class Journal:
         except CheckpointError as error:
             raise CheckpointError(f"{error}; {self._remedy}") from error
         stored = meta["config"]
-        if meta.get("numerics") != numerics(self.simulation.table):
+        if meta.get("numerics") != self.simulation.numerics:
             raise CheckpointError(f"{self.directory} was begun by code with other numerics; {self._remedy}")
         if meta["data"] != self.simulation.data_checksum:
             raise CheckpointError(f"{self.directory} holds a run on other data; name its --data-dir again")
