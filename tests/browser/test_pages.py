@@ -79,7 +79,8 @@ def live(run: Writer) -> Iterator[str]:
 def report(run: Writer, tmp_path: Path) -> str:
     written_ledger(tmp_path / "federation", rounds=9)
     (tmp_path / "grid").mkdir()
-    (tmp_path / "grid/results.csv").write_text("attack,rule,accuracy,paper\n<b>x</b>,krum,0.5,0.6\nnone,krum,0.9,\n")
+    told = "attack,rule,accuracy,paper,rounds,not_attacked\n<b>x</b>,krum,0.5,0.6,9,5\nnone,krum,0.9,,9,\n"
+    (tmp_path / "grid/results.csv").write_text(told)
     path = tmp_path / "report.html"
     write_report([run.directory, tmp_path / "federation", tmp_path / "grid"], path, f"tesseract-fl report {HOSTILE}")
     return path.as_uri()
@@ -91,7 +92,8 @@ def test_a_report_opens_from_disk_and_draws_everything(browser: Any, report: str
         assert drawn(browser, chart) > 0, chart
     browser.execute_script("document.getElementById('grid-0').scrollIntoView()")
     cells = "return [...document.querySelectorAll('#grid-0 .heatmap-label')].map((one) => one.textContent)"
-    assert "50.0paper 60.0" in wait_for(lambda: browser.execute_script(cells))
+    assert "50.0*paper 60.0" in wait_for(lambda: browser.execute_script(cells))
+    assert "behaved honestly" in text(browser, "#grids")
     assert text(browser, "#title") == "2 runs, 1 grid"
     assert HOSTILE in text(browser, "#command")
     assert is_harmless(browser)

@@ -123,6 +123,23 @@ def test_a_grid_is_a_matrix_of_means_beside_the_paper(tmp_path: Path) -> None:
     assert page["runs"] == []
 
 
+def test_a_grid_says_where_attackers_mostly_behaved(tmp_path: Path) -> None:
+    heads = "attack,rule,seed,accuracy,rounds,not_attacked\n"
+    told = heads + "none,krum,0,0.9,10,\nipm,krum,0,0.8,10,5\nipm,krum,1,0.7,10,6\n"
+    (tmp_path / "results.csv").write_text(told)
+    (grid,) = read_grids(tmp_path)
+    assert grid["marked"] == [[False], [True]]
+    assert "behaved honestly" in grid["note"]
+    list(draw_all([tmp_path], tmp_path / "out"))
+    drawn = re.sub(r"<!--|-->", "", (tmp_path / "out" / f"{tmp_path.name}-matrix.svg").read_text())
+    assert "75.0*" in drawn
+    assert "* the malicious" in drawn
+    (tmp_path / "results.csv").write_text(told.replace(",6\n", ",5\n"))
+    (grid,) = read_grids(tmp_path)
+    assert grid["marked"] == [[False], [False]]
+    assert grid["note"] == ""
+
+
 def test_what_else_varies_is_a_matrix_of_its_own(tmp_path: Path) -> None:
     told = "attack,rule,lr,seed,accuracy\nnone,krum,0.1,0,0.2\nnone,krum,0.1,1,0.4\nnone,krum,0.2,0,0.8\n"
     (tmp_path / "results.csv").write_text(told)

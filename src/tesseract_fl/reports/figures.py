@@ -135,7 +135,14 @@ def _reputation(title: str, source: Source, paths: Sequence[Path], theme: Theme)
 def _matrix(grid: Mapping[str, Any]) -> Cross:
     named = zip(grid["attacks"], grid["figures"][0]["values"], strict=True)
     heads = ["", *grid["rules"]]
-    return Cross(f"{grid['name']}: test accuracy (%)", heads, [[name, *row] for name, row in named], grid["paper"])
+    lines = [[name, *row] for name, row in named]
+    marked = {
+        (name, rule)
+        for name, marks in zip(grid["attacks"], grid["marked"], strict=True)
+        for rule, mark in zip(grid["rules"], marks, strict=True)
+        if mark
+    }
+    return Cross(f"{grid['name']}: test accuracy (%)", heads, lines, grid["paper"], marked, grid["note"])
 
 
 def _floats(values: Sequence[float | None]) -> Any:

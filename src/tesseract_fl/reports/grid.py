@@ -6,7 +6,7 @@ The paper's numbers stand beside ours where the table has them.
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +93,7 @@ def read_grids(directory: Path) -> list[dict[str, Any]]:
 def _grid(name: str, rows: Sequence[dict[str, str]]) -> dict[str, Any]:
     found = {name: _matrix(rows, name) for name in (*FIGURES, PAPER)}
     heads, names = found["accuracy"]["rules"], found["accuracy"]["attacks"]
+    marks = _mostly_honest(rows, "attack", "rule")
     return {
         "name": name,
         "rules": heads,
@@ -104,6 +105,8 @@ def _grid(name: str, rows: Sequence[dict[str, str]]) -> dict[str, Any]:
             if any(value is not None for line in found[name]["values"] for value in line)
         ],
         "paper": found[PAPER]["values"] if any(row.get(PAPER) for row in rows) else None,
+        "marked": [[(name, head) in marks for head in heads] for name in names],
+        "note": HONEST if marks else "",
     }
 
 
@@ -154,7 +157,7 @@ def write(rows: Sequence[Mapping[str, Any]], varied: Sequence[str], out: Path) -
     parts, pictured = [], []
     for what, together in apart(rows, [key for key in varied if key not in (down, across, "seed")]).items():
         heads, lines = tables.matrix(together, down=down, across=across, value="accuracy")
-        honest = {(str(row[down]), str(row[across])) for row in together if _mostly_honest(row)}
+        honest = _mostly_honest(together, down, across)
         cells = [_marked(line, heads, honest) for line in lines]
         worst = _worst(cells) if down == "attack" else []
         table = tables.markdown(heads, [[line[0], *map(_percent, line[1:])] for line in [*cells, *worst]])
@@ -190,9 +193,15 @@ def crossed(varied: Sequence[str]) -> tuple[str, str] | None:
     return (others[0], others[1]) if len(others) == 2 else None
 
 
-def _mostly_honest(row: Mapping[str, Any]) -> bool:
-    idle, rounds = row.get("not_attacked"), row.get("rounds")
-    return idle is not None and rounds is not None and 2 * idle > rounds
+def _mostly_honest(rows: Iterable[Mapping[str, Any]], down: str, across: str) -> set[tuple[str, str]]:
+    """Where in a cross table an attacker, of one seed at least, behaved in more than half of the rounds."""
+    return {
+        (str(row[down]), str(row[across]))
+        for row in rows
+        for idle in tables.finite(row.get("not_attacked"))
+        for rounds in tables.finite(row.get("rounds"))
+        if 2 * idle > rounds
+    }
 
 
 def _marked(line: Sequence[Any], heads: Sequence[str], marks: Set[tuple[str, str]]) -> list[Any]:

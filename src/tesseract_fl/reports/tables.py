@@ -49,13 +49,18 @@ def matrix(rows: Sequence[Row], *, down: str, across: str, value: str) -> tuple[
     """A cross table of means: heads, and lines that begin with their name; None where there is no finite number."""
     together: dict[tuple[str, str], list[float]] = {}
     for row in rows:
-        together.setdefault((str(row[down]), str(row[across])), []).extend(_finite(row.get(value)))
+        together.setdefault((str(row[down]), str(row[across])), []).extend(finite(row.get(value)))
     names, heads = (list(dict.fromkeys(keys)) for keys in zip(*together, strict=True)) if together else ([], [])
     means = {key: mean(values) for key, values in together.items() if values}
     return [down, *heads], [[name, *(means.get((name, head)) for head in heads)] for name in names]
 
 
-def _finite(value: Any) -> list[float]:
+def finite(value: Any) -> list[float]:
+    """A number, as one or as text; nothing where it is none.
+
+    >>> finite("0.5"), finite(""), finite("nan")
+    ([0.5], [], [])
+    """
     try:
         number = float(value)
     except (TypeError, ValueError):

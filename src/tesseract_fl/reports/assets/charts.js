@@ -179,8 +179,9 @@ function drawGrid(place, grid, figure) {
   const chosen = grid.figures.find((one) => one.figure === figure);
   const words = (value) => (value == null ? "" : (100 * value).toFixed(1));
   const text = chosen.values.map((row, down) => row.map((value, across) => {
-    const paper = figure === "accuracy" && grid.paper ? grid.paper[down][across] : null;
-    return words(value) + (paper == null ? "" : `<br><i>paper ${words(paper)}</i>`);
+    const accuracy = figure === "accuracy";
+    const paper = accuracy && grid.paper ? grid.paper[down][across] : null;
+    return words(value) + (accuracy && grid.marked[down][across] ? "*" : "") + (paper == null ? "" : `<br><i>paper ${words(paper)}</i>`);
   }));
   const trace = {
     type: "heatmap", z: chosen.values.map((row) => times(100, row)), text, texttemplate: "%{text}", hoverinfo: "none", xgap: 2, ygap: 2,

@@ -238,6 +238,7 @@ function showGrids(grids) {
     return element("figure", { className: "card" },
       element("div", { className: "bar" }, element("h2", { textContent: `${grid.name}: attack × rule` }), element("label", {}, "Show ", select)),
       element("p", { className: "muted", textContent: `${counted(grid.runs, "run")}; each cell in per cent${grid.paper ? ", the paper's number below ours" : ""}.` }),
+      element("p", { className: "muted", hidden: !grid.note, textContent: grid.note }),
       element("div", { id: `grid-${place}`, className: "chart" }));
   }));
   grids.forEach((grid, place) => drawGrid(`grid-${place}`, grid, grid.figures[0].figure));
