@@ -175,8 +175,16 @@ def test_camouflage_goes_all_the_way_where_nobody_looks() -> None:
     np.testing.assert_allclose(sent, view.rows(sent[0]), rtol=1e-6)
 
 
+def test_camouflage_can_be_longer_at_the_same_angle() -> None:
+    view, _ = asking(TrimmedMean(f=4))
+    plain, longer = (Camouflage(most=0.5, boost=boost).craft(view, np.random.default_rng(0)) for boost in (None, 2.0))
+    np.testing.assert_allclose(longer, 2 * plain, rtol=1e-6)
+    pushes_less = Camouflage(halvings=12, boost=2.0).craft(judged_by(2.0), np.random.default_rng(0))
+    assert 1.99 < float(push(view, pushes_less).max()) <= 2.0
+
+
 @pytest.mark.parametrize(
-    "settings", [{"deviation": "up"}, {"steps": 0}, {"halvings": -1}, {"sacrifice": 1.0}, {"most": 0.0}]
+    "settings", [{"deviation": "up"}, {"steps": 0}, {"halvings": -1}, {"sacrifice": 1.0}, {"most": 0.0}, {"boost": 0.0}]
 )
 def test_camouflage_that_makes_no_sense_is_an_error(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="camouflage"):

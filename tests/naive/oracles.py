@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -65,7 +66,10 @@ def quantile(values: Sequence[float], q: float) -> float:
 
 def outlyingness(scores: Sequence[float], share: float) -> list[float]:
     middle, quartile = quantile(scores, (1 - share) / 2), quantile(scores, (1 - share) / 4)
-    spread = max((middle - quartile) / 0.6745, 1e-3)
+    most = len(scores) // 2 + 1
+    lengths = [high - low for low in scores for high in scores if sum(low <= one <= high for one in scores) >= most]
+    normal = NormalDist().inv_cdf((1 + 0.5 / (1 - share)) / 2)
+    spread = max((middle - quartile) / 0.6745, min(lengths) / 2 / normal, 1e-3)
     return [(score - middle) / spread for score in scores]
 
 

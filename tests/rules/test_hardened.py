@@ -206,7 +206,7 @@ def test_a_suspect_is_told_why() -> None:
     out = weight_after("opposite")
     for suspect, why in zip(out.report["penalised"], out.report["why"], strict=True):
         assert bool(why) == suspect
-    assert "flip" in out.report["why"][0]
+    assert "agreement" in out.report["why"][0]
     assert "above the honest middle" in out.report["why"][0]
 
 
@@ -229,15 +229,39 @@ def test_settings_that_make_no_sense_are_errors(settings: dict[str, Any]) -> Non
 
 
 @given(st.integers(0, 1000), st.floats(0, 0.45), st.integers(5, 40))
-def test_outlyingness_ignores_how_far_the_worst_are_out(seed: int, share: float, n: int) -> None:
+def test_how_far_out_the_worst_are_changes_nothing_for_the_others(seed: int, share: float, n: int) -> None:
     scores = np.random.default_rng(seed).normal(size=n)
     bad = int(share * n)
-    order = np.argsort(scores)
+    out, others = np.split(np.argsort(-scores), [bad])
+    scores[out] += 10
     farther = scores.copy()
-    farther[order[n - bad :]] += 1e6
+    farther[out] += 1e6
     before, after = evidence.outlyingness(scores, share), evidence.outlyingness(farther, share)
-    np.testing.assert_allclose(before[order[: n - bad]], after[order[: n - bad]])
+    np.testing.assert_allclose(before[others], after[others])
     assert before == pytest.approx(oracles.outlyingness(scores.tolist(), share), rel=1e-9, abs=1e-9)
+
+
+@given(st.integers(0, 1000), st.floats(-4, 4), st.sampled_from([0.1, 0.2]))
+def test_scores_that_are_all_the_same_make_few_others_stand_out(seed: int, place: float, share: float) -> None:
+    """Between the honest middle and quartile they would make the distance of the two nothing."""
+    bad = int(share * 200)
+    honest = np.random.default_rng(seed).normal(size=200 - bad)
+    found = evidence.outlyingness(np.append(honest, np.full(bad, place)), share)
+    assert np.mean(found[: len(honest)] > 6) < 0.05
+
+
+def test_clients_of_one_length_frame_nobody() -> None:
+    """Nothing is wrong with what they send, but all of them are as long as one and the same honest client."""
+    rng = np.random.default_rng(0)
+    lengths = np.exp(0.3 * rng.normal(size=100))
+    lengths[:20] = np.quantile(lengths[20:], 0.3)
+    rule, state = Hardened(f=20), Hardened(f=20).init(200)
+    for t in range(1, 31):
+        rows = rng.normal(0.1, 1.0, size=(100, 200))
+        rows *= (lengths / np.linalg.norm(rows, axis=1))[:, None]
+        out = rule.aggregate(named(rows.astype(np.float32), t), state)
+        state = out.state
+    assert sum(out.report["penalised"]) <= 1
 
 
 @pytest.mark.parametrize("scale", [1e-300, 1.0, 1e300])

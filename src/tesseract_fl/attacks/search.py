@@ -90,7 +90,8 @@ class Camouflage(Attack):
     steps, since a rule that punishes the outermost on either side may let a large push pass and a small one not, and
     then in `halvings` of the step above the one that passed. So every evidence that the rule has is satisfied
     at once. Where a rule gives no verdicts, γ is `most`; where none was found, they behave honestly. Where a rule
-    remembers, a smaller `most` may pass for longer.
+    remembers, a smaller `most` may pass for longer, and where it goes by angles more than by lengths, so may the same
+    made `boost` times as long.
     """
 
     requires = FULL
@@ -100,6 +101,7 @@ class Camouflage(Attack):
     halvings: int = 3
     sacrifice: float = 0.0
     most: float = 1.0
+    boost: float | None = None
 
     def __post_init__(self) -> None:
         check_deviation("camouflage", self.deviation)
@@ -109,6 +111,8 @@ class Camouflage(Attack):
             )
         if not 0 < self.most <= 1:
             raise ConfigError(f"camouflage: most must be above 0 and at most 1, got {self.most}")
+        if self.boost is not None and not 0 < self.boost < math.inf:
+            raise ConfigError(f"camouflage: boost must be a positive finite number, got {self.boost}")
 
     @property
     def least_known(self) -> int:
@@ -122,7 +126,7 @@ class Camouflage(Attack):
         p *= float(np.median(np.sqrt(squared_norms(view.known)))) / length
 
         def rows(gamma: float) -> Matrix:
-            return (math.sqrt(1 - gamma**2) * view.own + gamma * p).astype(view.dtype)
+            return ((self.boost or 1.0) * (math.sqrt(1 - gamma**2) * view.own + gamma * p)).astype(view.dtype)
 
         downwards = np.linspace(self.most, 0, self.steps + 1)
         passed = next((gamma for gamma in downwards[:-1] if self._unpunished(view, rows(gamma))), 0.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hashlib import blake2b
+from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
@@ -81,11 +82,20 @@ def outlyingness(scores: Float64s, share: float) -> Float64s:
     """How many standard deviations above the honest middle each score is, if at most a `share` ε of them is too high.
 
     Under ε·n scores that are too high, the honest median is at the quantile (1 − ε)/2 and the honest lower quartile at
-    (1 − ε)/4; of normal scores they are 0.6745 standard deviations apart. Nothing above the middle changes either.
+    (1 − ε)/4; of normal scores they are 0.6745 standard deviations apart. But ε·n equal scores between the two would
+    make everybody else stand out. The shortest interval that holds half of all scores they can't fill; of normal scores
+    it is 2·Φ⁻¹(½ + ¼/(1 − ε)) deviations long, if all ε·n are outside of it. A deviation is no less than that says.
 
     >>> outlyingness(np.array([1.0, 2.0, 3.0, 4.0, 5.0, 99.0]), 1 / 6).round(1).tolist()
-    [-1.3, -0.7, -0.1, 0.6, 1.2, 62.1]
+    [-1.2, -0.6, -0.0, 0.5, 1.1, 53.8]
     """
     middle, quartile = np.quantile(scores, [(1 - share) / 2, (1 - share) / 4])
-    found: Float64s = (scores - middle) / max((middle - quartile) / 0.6745, SMALLEST_SPREAD)
+    half = _shortest_half(scores) / 2 / NormalDist().inv_cdf(0.5 + 0.25 / (1 - share))
+    found: Float64s = (scores - middle) / max((middle - quartile) / 0.6745, half, SMALLEST_SPREAD)
     return found
+
+
+def _shortest_half(scores: Float64s) -> float:
+    """The length of the shortest interval that holds more than half of the scores."""
+    ordered, others = np.sort(scores), (len(scores) - 1) // 2
+    return float((ordered[len(scores) - 1 - others :] - ordered[: others + 1]).min())

@@ -51,8 +51,8 @@ class Hardened(HonestMajority, WeightingRule[HardenedState]):
     k_i = √ Σ_{l≠i} max(0, cos_il)²,  p_i = Σ_j u_ij²·[sign(u_ij) ≠ s_j] / ‖u_i‖²
     ℓ_i = log(‖u_i‖ / median‖u‖),  between ± log 1000
     ā_i ← β_i·ā_i + (1 − β_i)·(a_i − median a),  β_i = min(β, seen_i/(seen_i + 1)),  and k̄_i, p̄_i, ℓ̄_i likewise
-    i is a suspect if ā_i is κ·(1 + 20/n) robust deviations too low, or k̄_i or ℓ̄_i too high, or p̄_i either of them; only
-    the f worst can be, and a deviation is at least 0.001
+    i is a suspect if ā_i is κ·(1 + 20/n) robust deviations (`evidence.outlyingness`) too low, or k̄_i or ℓ̄_i too high,
+    or p̄_i either of them; only the f worst can be
     RS_i ← min(0, μ·RS_i − (1 − ρ))  for suspects and whom the gate turned away,  min(0, μ·RS_i + ρ)  for the others
     w = softmax(RS);  where the newcomers' share S of it is ν < S < ½, it is scaled to ν, and the others' to 1 − ν
     g = Σ_i w_i · u_i · min(1, τ·median‖u‖/‖u_i‖)
