@@ -69,7 +69,8 @@ def outlyingness(scores: Sequence[float], share: float) -> list[float]:
     most = len(scores) // 2 + 1
     lengths = [high - low for low in scores for high in scores if sum(low <= one <= high for one in scores) >= most]
     normal = NormalDist().inv_cdf((1 + 0.5 / (1 - share)) / 2)
-    spread = max((middle - quartile) / 0.6745, min(lengths) / 2 / normal, 1e-3)
+    half = min(lengths) / 2 / normal
+    spread = max(min(max((middle - quartile) / 0.6745, half), 1.5 * half), 1e-3)
     return [(score - middle) / spread for score in scores]
 
 

@@ -35,6 +35,7 @@ def both_tails(scores: Float64s, f: int, cohort: Cohort) -> Bools:
 
 
 SMALLEST_SPREAD = 1e-3  # cosines this close are equal: rounding and luck
+WIDEST = 1.5
 FARTHEST = 1e3  # times the median norm, or its part: what is longer or shorter is no worse and not remembered longer
 
 
@@ -82,16 +83,19 @@ def outlyingness(scores: Float64s, share: float) -> Float64s:
     """How many standard deviations above the honest middle each score is, if at most a `share` ε of them is too high.
 
     Under ε·n scores that are too high, the honest median is at the quantile (1 − ε)/2 and the honest lower quartile at
-    (1 − ε)/4; of normal scores they are 0.6745 standard deviations apart. But ε·n equal scores between the two would
-    make everybody else stand out. The shortest interval that holds half of all scores they can't fill; of normal scores
-    it is 2·Φ⁻¹(½ + ¼/(1 − ε)) deviations long, if all ε·n are outside of it. A deviation is no less than that says.
+    (1 − ε)/4; of normal scores they are 0.6745 standard deviations apart. But scores between the two bring them
+    together, so that honest ones stand out, and scores far below drive them apart, so that nobody does. The shortest
+    interval that holds half of all scores is moved by neither as easily: of normal scores it is 2·Φ⁻¹(½ + ¼/(1 − ε))
+    deviations long with all ε·n outside of it, and never longer than honest ones alone would make it. A deviation is
+    between 1 and `WIDEST` times what that says.
 
     >>> outlyingness(np.array([1.0, 2.0, 3.0, 4.0, 5.0, 99.0]), 1 / 6).round(1).tolist()
     [-1.2, -0.6, -0.0, 0.5, 1.1, 53.8]
     """
     middle, quartile = np.quantile(scores, [(1 - share) / 2, (1 - share) / 4])
     half = _shortest_half(scores) / 2 / NormalDist().inv_cdf(0.5 + 0.25 / (1 - share))
-    found: Float64s = (scores - middle) / max((middle - quartile) / 0.6745, half, SMALLEST_SPREAD)
+    deviation = np.clip((middle - quartile) / 0.6745, half, WIDEST * half)
+    found: Float64s = (scores - middle) / max(deviation, SMALLEST_SPREAD)
     return found
 
 
