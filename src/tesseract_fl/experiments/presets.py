@@ -81,7 +81,7 @@ CPU: dict[str, dict[str, Any]] = {
         "eval_samples": 2000,
     },
     "shakespeare": {"rounds": 200, "batch": 20, "eval_every": 10, "eval_samples": 200},
-    "femnist": {"rounds": 300, "eval_every": 20, "eval_samples": 2000},
+    "femnist": {"rounds": 150, "eval_every": 10, "eval_samples": 2000},
 }
 
 
