@@ -181,7 +181,7 @@ function drawGrid(place, grid, figure) {
   const text = chosen.values.map((row, down) => row.map((value, across) => {
     const accuracy = figure === "accuracy";
     const paper = accuracy && grid.paper ? grid.paper[down][across] : null;
-    return words(value) + (accuracy && grid.marked[down][across] ? "*" : "") + (paper == null ? "" : `<br><i>paper ${words(paper)}</i>`);
+    return words(value) + (accuracy && value != null && grid.marked[down][across] ? "*" : "") + (paper == null ? "" : `<br><i>paper ${words(paper)}</i>`);
   }));
   const trace = {
     type: "heatmap", z: chosen.values.map((row) => times(100, row)), text, texttemplate: "%{text}", hoverinfo: "none", xgap: 2, ygap: 2,
