@@ -174,10 +174,8 @@ def test_flower_s_bulyan_scores_once_where_the_definition_scores_again(seed: int
 def test_flower_s_bulyan_is_another_rule() -> None:
     from flwr.serverapp.strategy import Bulyan as FlowerBulyan
 
-    same = [
-        np.allclose(ours(Bulyan(f=F), rows(s)), flower(FlowerBulyan(num_malicious_nodes=F), rows(s))) for s in range(20)
-    ]
-    assert not all(same)
+    theirs = FlowerBulyan(num_malicious_nodes=F)
+    assert any(not np.allclose(ours(Bulyan(f=F), rows(s)), flower(theirs, rows(s))) for s in range(20))
 
 
 # ---- where the others' arithmetic fails ------------------------------------------------------------------------------
