@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 from numba import njit, prange
+from numba.extending import intrinsic
 
 from tesseract_fl import mapped
 from tesseract_fl.types import Bools, Float64s, Floats, Ints, Matrix, PreconditionError, Settled
@@ -26,6 +27,7 @@ _COLUMNS = 2048  # float64 accumulators of one block stay in the first-level cac
 _SORTED = 128  # columns that are sorted together; n rows of them stay in the second-level cache
 _GRAM = 256  # columns whose products are formed together; n rows of them stay in the second-level cache
 _PARTS = 16  # into which the columns are cut for Gram matrices, however many threads there are
+_WORDS = 32  # of 64 signs each, which are compared together; n rows of them stay in the first-level cache
 GRAM_COLUMNS = 8192
 
 
@@ -281,10 +283,15 @@ def gram(U: Matrix, *, centre: str | None = "robust", settled: Settled | None = 
         return total if _well_centred(total) else gram(U, centre="median")
     if not on_cpu(U):
         return _device_gram(U, centre)
+    rows = host(U)
     if settled is None or centre == "median":
-        lower = _products(host(U), centre)
-    else:
-        lower = _settled_products(host(U), centre, settled)
+        return _mirrored(_products(rows, centre))
+    z = _settled_mean(rows, settled) if centre == "mean" else np.zeros(rows.shape[1])
+    lower = _settled_products(rows, settled, ("products", centre), lambda first: _products_with(rows, z, first))
+    return _mirrored(lower)
+
+
+def _mirrored(lower: Float64s) -> Float64s:
     full: Float64s = lower + np.tril(lower, -1).T
     return full
 
@@ -306,27 +313,36 @@ def _products_with(U: Floats, z: Float64s, first: int) -> Float64s:
     """Of the lower triangle the `first` columns; the others are 0."""
     n, d = U.shape
     size = -(-n // 4) * 4
-    parts = np.zeros((min(_PARTS, max(1, d // (8 * size))), size, size), np.float64)  # a quarter of U, or one n × n
+    parts = _parts(size, d, np.float64)
     _gram(U, z, size if first == n else first, parts)
     return np.tril(parts.sum(axis=0)[:n, :n])
 
 
-def _settled_products(U: Floats, centre: str | None, settled: Settled) -> Float64s:
-    """The same around 0, or around the mean of the settled rows."""
+def _parts(n: int, d: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """n × n for each part of the columns: together a quarter of U, or one of them."""
+    return np.zeros((min(_PARTS, max(1, d // (8 * n))), n, n), dtype)
+
+
+def _settled_mean(U: Floats, settled: Settled) -> Float64s:
+    if "mean" not in settled.kept:
+        settled.kept["mean"] = U[settled.first :].mean(axis=0, dtype=np.float64)
+    mean: Float64s = settled.kept["mean"]
+    return mean
+
+
+def _settled_products(U: Floats, settled: Settled, name: object, form: Callable[[int], Float64s]) -> Float64s:
+    """The lower triangle, of which `form` forms as many of the first columns as it is asked for."""
     m, kept = settled.first, settled.kept
-    if centre == "mean" and "mean" not in kept:
-        kept["mean"] = U[m:].mean(axis=0, dtype=np.float64)
-    z = kept["mean"] if centre == "mean" else np.zeros(U.shape[1])
-    if ("products", centre) not in kept:
-        lower = _products_with(U, z, len(U))
-        kept["products", centre] = lower[m:, m:].copy()
+    if name not in kept:
+        lower = form(len(U))
+        kept[name] = lower[m:, m:].copy()
         return lower
     same = bool((U[1:m] == U[:1]).all())  # colluders often send one and the same
-    lower = _products_with(U, z, 1 if same else m)
+    lower = form(1 if same else m)
     if same:
         lower[:m, :m] = np.tril(np.full((m, m), lower[0, 0]))
         lower[m:, :m] = lower[m:, :1]
-    lower[m:, m:] = kept["products", centre]
+    lower[m:, m:] = kept[name]
     return lower
 
 
@@ -340,6 +356,70 @@ def _device_gram(U: Matrix, centre: str | None) -> Float64s:
         X = X - z
         total = total + X @ X.T
     return _float64s(total)
+
+
+def _count_ones(typing: Any, word: Any) -> Any:
+    return word(word), lambda context, builder, signature, values: builder.ctpop(values[0])
+
+
+_ones: Any = intrinsic(_count_ones)  # how many bits of a word are 1: one instruction, which numba has no name for
+
+
+@njit(inline="always")
+def _signs(row: Any) -> Any:
+    """Of up to 64 numbers, which are not 0 and which are positive, as the bits of two words."""
+    some = positive = np.uint64(0)
+    if len(row) == 64:  # known to the compiler, this is SIMD
+        for bit in range(64):
+            some |= np.uint64(row[bit] != 0) << np.uint64(bit)
+            positive |= np.uint64(row[bit] > 0) << np.uint64(bit)
+    else:
+        for bit in range(len(row)):
+            some |= np.uint64(row[bit] != 0) << np.uint64(bit)
+            positive |= np.uint64(row[bit] > 0) << np.uint64(bit)
+    return some, positive
+
+
+@njit(parallel=True, cache=True)
+def _sign_products(U: Any, first: Any, parts: Any) -> None:
+    """The lower triangle of Σ_j sign(u_ij)·sign(u_lj), each part of the columns by itself; only the `first` columns.
+
+    64 signs are a word of those that are not 0 and a word of those that are positive.
+    """
+    n, d = U.shape
+    share = (d + len(parts) - 1) // len(parts)
+    for part in prange(len(parts)):
+        G = parts[part]
+        some, positive = np.zeros((n, _WORDS), np.uint64), np.zeros((n, _WORDS), np.uint64)
+        stop = min((part + 1) * share, d)
+        for start in range(part * share, stop, 64 * _WORDS):
+            for i in range(n):
+                for w in range(_WORDS):
+                    some[i, w], positive[i, w] = _signs(U[i, start + 64 * w : min(start + 64 * w + 64, stop)])
+            for i in range(n):
+                for k in range(min(i + 1, first)):
+                    both = unequal = np.int64(0)
+                    for w in range(_WORDS):
+                        shared = some[i, w] & some[k, w]
+                        both += np.int64(_ones(shared))
+                        unequal += np.int64(_ones(shared & (positive[i, w] ^ positive[k, w])))
+                    G[i, k] += both - 2 * unequal
+
+
+def sign_products(U: Matrix, *, settled: Settled | None = None) -> Float64s:
+    """Σ_j sign(u_ij)·sign(u_lj) for all pairs of rows; with `settled`, those of two settled rows are formed once."""
+    if not on_cpu(U):
+        return _device_gram(U.sign(), None)
+    rows = host(U)
+
+    def form(first: int) -> Float64s:
+        n, d = rows.shape
+        parts = _parts(n, d, np.int64)
+        _sign_products(rows, first, parts)
+        lower: Float64s = parts.sum(axis=0).astype(np.float64)
+        return lower
+
+    return _mirrored(form(len(rows)) if settled is None else _settled_products(rows, settled, "signs", form))
 
 
 def squared_distances(gram: Float64s) -> Float64s:

@@ -74,6 +74,21 @@ def outlyingness(scores: Sequence[float], share: float) -> list[float]:
     return [(score - middle) / spread for score in scores]
 
 
+TAILS = {"agreement": (-1,), "company": (1,), "unison": (1,), "flip": (-1, 1), "length": (1,)}
+
+
+def all_cosines(rows: Sequence[Sequence[float]]) -> list[list[float]]:
+    lengths = [math.sqrt(math.fsum(u * u for u in row)) for row in rows]
+    return [
+        [
+            math.fsum(a * b for a, b in zip(rows[i], rows[k], strict=True)) / (lengths[i] * lengths[k])
+            if lengths[i] and lengths[k] else 0.0
+            for k in range(len(rows))
+        ]
+        for i in range(len(rows))
+    ]  # fmt: skip
+
+
 def hardened_weights(ids: Sequence[str], state: Mapping[str, Any], newcomers: float) -> list[float]:
     raw = {client: math.exp(state["reputation"].get(client, 0.0)) for client in ids}
     old = math.fsum(raw[client] for client in ids if client not in state["probation"])
@@ -91,7 +106,7 @@ def hardened_round(
     """One round of the hardened rule where no two suspects are equally suspicious: update, state, weights."""
     set_to = {
         "decay": 0.99, "memory": 0.95, "cut": 5.0, "redemption": 0.05, "reach": 2.0, "probation": 20,
-        "newcomers": 0.1, "evidence": "agreement+company+flip+length", **changed,
+        "newcomers": 0.1, "evidence": "agreement+company+unison+flip+length", **changed,
     }  # fmt: skip
     n, kinds = len(ids), set_to["evidence"].split("+")
     rows = [[float(u) for u in row] for row in U]
@@ -102,14 +117,8 @@ def hardened_round(
     before = hardened_weights(ids, {**state, "probation": probation}, set_to["newcomers"])
 
     norms = [math.sqrt(math.fsum(u * u for u in row)) for row in rows]
-    cos = [
-        [
-            math.fsum(a * b for a, b in zip(rows[i], rows[k], strict=True)) / (norms[i] * norms[k])
-            if norms[i] and norms[k] else 0.0
-            for k in range(n)
-        ]
-        for i in range(n)
-    ]  # fmt: skip
+    cos = all_cosines(rows)
+    sign_cos = all_cosines([[sign(u) for u in row] for row in rows])
     flips = flip_scores(U, state.get("direction", [0] * len(rows[0])))
     middle = quantile(norms, 0.5)
     now: dict[str, list[float]] = {kind: [] for kind in kinds}
@@ -119,6 +128,7 @@ def hardened_round(
         said = {
             "agreement": math.fsum(before[k] * cos[i][k] for k in others) / weight if weight else 0.0,
             "company": math.sqrt(math.fsum(max(0.0, cos[i][k]) ** 2 for k in others)),
+            "unison": math.sqrt(math.fsum(max(0.0, sign_cos[i][k]) ** 2 for k in others)),
             "flip": flips[i] / norms[i] ** 2 if norms[i] else 0.0,
             "length": math.log(min(max(norms[i] / middle, 1e-3), 1e3)) if middle else 0.0,
         }
@@ -132,7 +142,7 @@ def hardened_round(
             now[kind][i] = beta * state["memory"][kind].get(ids[i], 0.0) + (1 - beta) * (now[kind][i] - usual)
 
     worst = [-math.inf] * n
-    for kind, tails in (("agreement", (-1,)), ("company", (1,)), ("flip", (-1, 1)), ("length", (1,))):
+    for kind, tails in TAILS.items():
         for tail in tails if kind in kinds else ():
             found = outlyingness([tail * score for score in now[kind]], f / n)
             worst = [max(pair) for pair in zip(worst, found, strict=True)]

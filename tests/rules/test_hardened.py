@@ -46,7 +46,7 @@ def named(matrix: Any, t: int, ids: tuple[str, ...] | None = None, rejected: tup
 @given(
     seed=st.integers(0, 1000),
     kinds=st.lists(st.sampled_from(HOSTILE), min_size=6, max_size=6),
-    evidence=st.sampled_from(["agreement+company", "flip", "length", "agreement+company+flip+length", "company"]),
+    evidence=st.sampled_from(["agreement+company", "flip", "length", Hardened.evidence, "company"]),
     probation=st.integers(0, 4),
 )
 def test_rounds_equal_the_slow_oracle(seed: int, kinds: list[str], evidence: str, probation: int) -> None:
@@ -87,6 +87,24 @@ def test_attackers_lose_their_weight_and_the_honest_keep_theirs(kind: str) -> No
     out = weight_after(kind)
     assert out.weights[:F].max() < 1e-4
     assert out.weights[F:].min() > 0.5 / N
+
+
+@pytest.mark.parametrize(("kinds", "found"), [(Hardened.evidence, True), ("agreement+company+flip+length", False)])
+def test_a_push_that_is_small_everywhere_is_found_by_its_signs(kinds: str, found: bool) -> None:
+    """Most of an update's energy is in few coordinates; who pushes all the others hides beside those."""
+    n, f, d = 20, 4, 400
+    rule = Hardened(f=f, evidence=kinds)
+    state, scale = rule.init(d), np.where(np.arange(d) < d // 10, 1.0, 0.01)
+    for t in range(1, 41):
+        rng = np.random.default_rng(t)
+        rows = rng.normal(size=(n, d)) * scale
+        rows[:f] += 0.05 * rng.choice([-1.0, 1.0], d)
+        out = rule.aggregate(named(rows.astype(np.float32), t), state)
+        state = out.state
+    assert out.weights is not None
+    assert bool(out.weights[:f].max() < 1e-4) is found
+    assert out.weights[f:].min() > 0.5 / n
+    assert all(why.startswith("unison +") for why in out.report["why"][:f]) is found
 
 
 def test_an_honest_round_is_a_mean_of_nearly_equal_weights() -> None:

@@ -61,7 +61,8 @@ def agreement(cosines: Float64s, weights: Float64s) -> Float64s:
 def company(cosines: Float64s) -> Float64s:
     """k_i = √ Σ_{l≠i} max(0, cos_il)²: k_i² is how many others send the same as a client.
 
-    Clients that collude push together, or cancel each other out.
+    Clients that collude push together, or cancel each other out. Of signs instead of updates it sees what is small in
+    every coordinate, but common.
     """
     found: Float64s = np.sqrt(np.square(np.maximum(cosines, 0.0)).sum(axis=1))
     return found

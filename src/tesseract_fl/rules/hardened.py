@@ -17,7 +17,13 @@ from tesseract_fl.rules.plan import State
 from tesseract_fl.types import Bools, ClientId, Cohort, ConfigError, Float64s, Matrix, Rejection, Updates
 
 # Each kind of evidence with its suspicious tails: −1 for scores that are too low, +1 for scores that are too high.
-TAILS: dict[str, tuple[int, ...]] = {"agreement": (-1,), "company": (+1,), "flip": (-1, +1), "length": (+1,)}
+TAILS: dict[str, tuple[int, ...]] = {
+    "agreement": (-1,),
+    "company": (+1,),
+    "unison": (+1,),
+    "flip": (-1, +1),
+    "length": (+1,),
+}
 
 # With few clients their spread is a guess, so the cut is wider: by 1 + 20/n an honest client is about as rarely
 # beyond it among ten as among a hundred.
@@ -48,11 +54,11 @@ class Hardened(HonestMajority, WeightingRule[HardenedState]):
 
     cos_il = ⟨u_i, u_l⟩/(‖u_i‖‖u_l‖),  s the sign of the last global update
     a_i = Σ_{l≠i} w_l cos_il / Σ_{l≠i} w_l,  w from the reputations before this round
-    k_i = √ Σ_{l≠i} max(0, cos_il)²,  p_i = Σ_j u_ij²·[sign(u_ij) ≠ s_j] / ‖u_i‖²
-    ℓ_i = log(‖u_i‖ / median‖u‖),  between ± log 1000
-    ā_i ← β_i·ā_i + (1 − β_i)·(a_i − median a),  β_i = min(β, seen_i/(seen_i + 1)),  and k̄_i, p̄_i, ℓ̄_i likewise
-    i is a suspect if ā_i is κ·(1 + 20/n) robust deviations (`evidence.outlyingness`) too low, or k̄_i or ℓ̄_i too high,
-    or p̄_i either of them; only the f worst can be
+    k_i = √ Σ_{l≠i} max(0, cos_il)²,  h_i the same of sign(u_i) and sign(u_l) instead of u_i and u_l
+    p_i = Σ_j u_ij²·[sign(u_ij) ≠ s_j] / ‖u_i‖²,  ℓ_i = log(‖u_i‖ / median‖u‖),  between ± log 1000
+    ā_i ← β_i·ā_i + (1 − β_i)·(a_i − median a),  β_i = min(β, seen_i/(seen_i + 1)),  and k̄_i, h̄_i, p̄_i, ℓ̄_i likewise
+    i is a suspect if ā_i is κ·(1 + 20/n) robust deviations (`evidence.outlyingness`) too low, or k̄_i, h̄_i or ℓ̄_i too
+    high, or p̄_i either of them; only the f worst can be
     RS_i ← min(0, μ·RS_i − (1 − ρ))  for suspects and whom the gate turned away,  min(0, μ·RS_i + ρ)  for the others
     w = softmax(RS);  where the newcomers' share S of it is ν < S < ½, it is scaled to ν, and the others' to 1 − ν
     g = Σ_i w_i · u_i · min(1, τ·median‖u‖/‖u_i‖)
@@ -60,7 +66,7 @@ class Hardened(HonestMajority, WeightingRule[HardenedState]):
     `f` is how many clients may be malicious, as a number or as a fraction of those present; `decay` is μ, `memory` β,
     `cut` κ, `redemption` ρ, `reach` τ, `newcomers` ν. Whoever comes after the first `probation` rounds is a newcomer
     until it was not suspected in as many rounds of its own. `evidence` names what counts: agreement (a), company (k),
-    flip (p), length (ℓ).
+    unison (h), flip (p), length (ℓ).
 
     >>> rule = Hardened(f=1)
     >>> state = rule.init(d=2)
@@ -84,7 +90,7 @@ class Hardened(HonestMajority, WeightingRule[HardenedState]):
     reach: float = 2.0
     probation: int = 20
     newcomers: float = 0.1
-    evidence: str = "agreement+company+flip+length"
+    evidence: str = "agreement+company+unison+flip+length"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -122,17 +128,19 @@ class Hardened(HonestMajority, WeightingRule[HardenedState]):
         return HardenedState(direction=np.zeros(d, np.int8))
 
     def statistic(self, updates: Updates, state: HardenedState) -> Float64s:
-        """⟨u_i, u_l⟩ and, in the last column, flip-scores."""
-        flips = kernels.flip_scores(updates.matrix, state.direction)
-        return np.column_stack([kernels.gram(updates.matrix, centre=None, settled=updates.settled), flips])
+        """⟨u_i, u_l⟩, ⟨sign(u_i), sign(u_l)⟩ and, in the last column, flip-scores."""
+        matrix, settled = updates.matrix, updates.settled
+        gram = kernels.gram(matrix, centre=None, settled=settled)
+        signs = kernels.sign_products(matrix, settled=settled)
+        return np.column_stack([gram, signs, kernels.flip_scores(matrix, state.direction)])
 
     def weigh(
         self, statistic: Float64s, cohort: Cohort, state: HardenedState
     ) -> tuple[Float64s, HardenedState, dict[str, Any]]:
         f = resolve_f(self.f, cohort.n)
         state = self._welcomed(cohort, state)
-        gram, flips = statistic[:, :-1], statistic[:, -1]
-        scores = self._remembered(self._scores(gram, flips, cohort, state), cohort, state)
+        gram, signs, flips = statistic[:, : cohort.n], statistic[:, cohort.n : -1], statistic[:, -1]
+        scores = self._remembered(self._scores(gram, signs, flips, cohort, state), cohort, state)
         suspicion = np.stack(
             [outlyingness(tail * scores[kind], f / cohort.n) for kind in self.kinds for tail in TAILS[kind]]
         )
@@ -160,12 +168,15 @@ class Hardened(HonestMajority, WeightingRule[HardenedState]):
         new = {client: self.probation for client in cohort.ids if client not in state.seen}
         return replace(state, probation={**state.probation, **new})
 
-    def _scores(self, gram: Float64s, flips: Float64s, cohort: Cohort, state: HardenedState) -> dict[str, Float64s]:
+    def _scores(
+        self, gram: Float64s, signs: Float64s, flips: Float64s, cohort: Cohort, state: HardenedState
+    ) -> dict[str, Float64s]:
         """What each kind of evidence says about this round alone."""
         cosines, energy = evidence.cosines(gram), np.diagonal(gram)
         every = {
             "agreement": evidence.agreement(cosines, self._weights(cohort, state)),
             "company": evidence.company(cosines),
+            "unison": evidence.company(evidence.cosines(signs)),
             "flip": np.divide(flips, energy, out=np.zeros(cohort.n), where=energy > 0),
             "length": evidence.length(np.sqrt(energy)),
         }
