@@ -68,6 +68,8 @@ def panels(shown: Sequence[Panel], paths: Sequence[Path], theme: Theme = LIGHT, 
     style = {name: _style(place, theme) for place, name in enumerate(names)}
     style |= {role: (colour, "-") for role, colour in theme.roles.items()}
     with canvas(paths, theme, -(-len(shown) // columns), columns) as (figure, axes):
+        from matplotlib.ticker import LogFormatter
+
         for panel, axis in zip(shown, axes, strict=False):
             for name, points in panel.curves.items():
                 colour, dash = style[name]
@@ -79,7 +81,10 @@ def panels(shown: Sequence[Panel], paths: Sequence[Path], theme: Theme = LIGHT, 
             if panel.level is not None:
                 axis.axhline(panel.level, color=theme.muted, linewidth=1, linestyle=":", zorder=0)
             axis.set_title(plain(panel.title))
-            axis.set(xlabel="round", ylabel=panel.unit, **({"yscale": "log"} if panel.log else {}))
+            axis.set(xlabel="round", ylabel=panel.unit)
+            if panel.log:
+                axis.set_yscale("log")
+                axis.yaxis.set_minor_formatter(LogFormatter())  # within a decade 2.8, not 2.8 × 10⁰
             if panel.unit.endswith("(%)"):
                 axis.set_ylim(0, 100)
         for axis in axes[len(shown) :]:
