@@ -183,8 +183,31 @@ def test_camouflage_can_be_longer_at_the_same_angle() -> None:
     assert 1.99 < float(push(view, pushes_less).max()) <= 2.0
 
 
+def test_camouflage_can_push_elsewhere_by_each_client() -> None:
+    """As hard as in all coordinates, and each time in others, so that few signs are common."""
+    view, _ = asking(TrimmedMean(f=4))
+    whole, first, again = (
+        Camouflage(most=0.6, part=part).craft(view, np.random.default_rng(seed)) - 0.8 * np.asarray(view.own)
+        for part, seed in ((None, 0), (0.25, 0), (0.25, 1))
+    )
+    pushed = np.abs(first) > 1e-6
+    assert pushed.mean() == pytest.approx(0.25, abs=0.1)
+    assert len({row.tobytes() for row in [*pushed, *(np.abs(again) > 1e-6)]}) == 2 * view.c
+    np.testing.assert_allclose(first[pushed], 2 * whole[pushed], rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize(
-    "settings", [{"deviation": "up"}, {"steps": 0}, {"halvings": -1}, {"sacrifice": 1.0}, {"most": 0.0}, {"boost": 0.0}]
+    "settings",
+    [
+        {"deviation": "up"},
+        {"steps": 0},
+        {"halvings": -1},
+        {"sacrifice": 1.0},
+        {"most": 0.0},
+        {"boost": 0.0},
+        {"part": 0.0},
+        {"part": 1.1},
+    ],
 )
 def test_camouflage_that_makes_no_sense_is_an_error(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="camouflage"):

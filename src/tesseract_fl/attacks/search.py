@@ -91,7 +91,8 @@ class Camouflage(Attack):
     then in `halvings` of the step above the one that passed. So every evidence that the rule has is satisfied
     at once. Where a rule gives no verdicts, γ is `most`; where none was found, they behave honestly. Where a rule
     remembers, a smaller `most` may pass for longer, and where it goes by angles more than by lengths, so may the same
-    made `boost` times as long.
+    made `boost` times as long. With a `part`, each pushes in that part of the coordinates only, drawn for it anew, and
+    by 1/√part as much there: colluders then have fewer signs in common than they have push.
     """
 
     requires = FULL
@@ -102,6 +103,7 @@ class Camouflage(Attack):
     sacrifice: float = 0.0
     most: float = 1.0
     boost: float | None = None
+    part: float | None = None
 
     def __post_init__(self) -> None:
         check_deviation("camouflage", self.deviation)
@@ -113,6 +115,8 @@ class Camouflage(Attack):
             raise ConfigError(f"camouflage: most must be above 0 and at most 1, got {self.most}")
         if self.boost is not None and not 0 < self.boost < math.inf:
             raise ConfigError(f"camouflage: boost must be a positive finite number, got {self.boost}")
+        if self.part is not None and not 0 < self.part <= 1:
+            raise ConfigError(f"camouflage: part must be above 0 and at most 1, got {self.part}")
 
     @property
     def least_known(self) -> int:
@@ -124,6 +128,8 @@ class Camouflage(Attack):
         if length == 0:
             return view.honest("camouflage: the honest updates have no direction to go against")
         p *= float(np.median(np.sqrt(squared_norms(view.known)))) / length
+        if self.part is not None:
+            p = p / math.sqrt(self.part) * (rng.random((view.c, len(p))) < self.part)
 
         def rows(gamma: float) -> Matrix:
             return ((self.boost or 1.0) * (math.sqrt(1 - gamma**2) * view.own + gamma * p)).astype(view.dtype)
