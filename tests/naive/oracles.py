@@ -64,13 +64,13 @@ def quantile(values: Sequence[float], q: float) -> float:
     return ordered[below] + (position - below) * (ordered[above] - ordered[below])
 
 
-def outlyingness(scores: Sequence[float], share: float) -> list[float]:
+def outlyingness(scores: Sequence[float], share: float, least: float = 0.0) -> list[float]:
     middle, quartile = quantile(scores, (1 - share) / 2), quantile(scores, (1 - share) / 4)
     most = len(scores) // 2 + 1
     lengths = [high - low for low in scores for high in scores if sum(low <= one <= high for one in scores) >= most]
     normal = NormalDist().inv_cdf((1 + 0.5 / (1 - share)) / 2)
     half = min(lengths) / 2 / normal
-    spread = max(min(max((middle - quartile) / 0.6745, half), 1.5 * half), 1e-3)
+    spread = max(min(max((middle - quartile) / 0.6745, half), 1.5 * half), 1e-3, least)
     return [(score - middle) / spread for score in scores]
 
 
@@ -134,6 +134,7 @@ def hardened_round(
         }
         for kind in kinds:
             now[kind].append(said[kind])
+    least = {kind: 0.05 * quantile(now[kind], 0.5) for kind in kinds if kind in ("company", "unison")}
     for kind in kinds:
         usual = quantile(now[kind], 0.5)
         for i in range(n):
@@ -144,7 +145,7 @@ def hardened_round(
     worst = [-math.inf] * n
     for kind, tails in TAILS.items():
         for tail in tails if kind in kinds else ():
-            found = outlyingness([tail * score for score in now[kind]], f / n)
+            found = outlyingness([tail * score for score in now[kind]], f / n, least.get(kind, 0.0))
             worst = [max(pair) for pair in zip(worst, found, strict=True)]
     by_suspicion = sorted(range(n), key=lambda i: -worst[i])
     suspects = {ids[i] for i in by_suspicion[:f] if worst[i] > set_to["cut"] * (1 + 20 / n)}

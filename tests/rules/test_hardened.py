@@ -107,6 +107,38 @@ def test_a_push_that_is_small_everywhere_is_found_by_its_signs(kinds: str, found
     assert all(why.startswith("unison +") for why in out.report["why"][:f]) is found
 
 
+def test_a_client_with_twice_the_data_keeps_its_weight_where_all_others_are_alike() -> None:
+    """Its updates are less noisy, so it has more company than others by little, and they differ by less."""
+    n, d = 40, 1000
+    rule = Hardened(f=8)
+    state, noise = rule.init(d), np.ones((n, 1))
+    noise[:3] = np.sqrt(0.5)
+    for t in range(1, 61):
+        rng = np.random.default_rng(t)
+        rows = 0.3 * rng.normal(size=d) + noise * rng.normal(size=(n, d))
+        out = rule.aggregate(named(rows.astype(np.float32), t), state)
+        state = out.state
+    assert out.weights is not None
+    assert out.weights.min() > 0.5 / n
+
+
+def test_signs_that_each_attacker_copies_a_part_of_frame_nobody() -> None:
+    """Attacker i copies the victim's signs in the i-th part of the coordinates, so they have few in common themselves."""
+    n, f, d = 100, 20, 1000
+    rule = Hardened(f=f)
+    state, scale = rule.init(d), np.exp(1.5 * np.random.default_rng(0).normal(size=d))
+    for t in range(1, 41):
+        rng = np.random.default_rng(t)
+        rows = (0.3 * rng.normal(size=d) + rng.normal(size=(n, d))) * scale
+        part = rng.permutation(d) % f
+        for i in range(f):
+            rows[i, part == i] = np.abs(rows[i, part == i]) * np.sign(rows[f, part == i])
+        out = rule.aggregate(named(rows.astype(np.float32), t), state)
+        state = out.state
+    assert out.weights is not None
+    assert out.weights[f] > 0.5 / n
+
+
 def test_an_honest_round_is_a_mean_of_nearly_equal_weights() -> None:
     weights = weight_after("honest").weights
     assert 1 / np.square(weights).sum() > 0.8 * N

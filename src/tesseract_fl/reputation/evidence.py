@@ -80,7 +80,7 @@ def length(norms: Float64s) -> Float64s:
     return found
 
 
-def outlyingness(scores: Float64s, share: float) -> Float64s:
+def outlyingness(scores: Float64s, share: float, least: float = 0.0) -> Float64s:
     """How many standard deviations above the honest middle each score is, if at most a `share` ε of them is too high.
 
     Under ε·n scores that are too high, the honest median is at the quantile (1 − ε)/2 and the honest lower quartile at
@@ -88,7 +88,7 @@ def outlyingness(scores: Float64s, share: float) -> Float64s:
     together, so that honest ones stand out, and scores far below drive them apart, so that nobody does. The shortest
     interval that holds half of all scores is moved by neither as easily: of normal scores it is 2·Φ⁻¹(½ + ¼/(1 − ε))
     deviations long with all ε·n outside of it, and never longer than honest ones alone would make it. A deviation is
-    between 1 and `WIDEST` times what that says.
+    between 1 and `WIDEST` times what that says, and `least` at least.
 
     >>> outlyingness(np.array([1.0, 2.0, 3.0, 4.0, 5.0, 99.0]), 1 / 6).round(1).tolist()
     [-1.2, -0.6, -0.0, 0.5, 1.1, 53.8]
@@ -96,7 +96,7 @@ def outlyingness(scores: Float64s, share: float) -> Float64s:
     middle, quartile = np.quantile(scores, [(1 - share) / 2, (1 - share) / 4])
     half = _shortest_half(scores) / 2 / NormalDist().inv_cdf(0.5 + 0.25 / (1 - share))
     deviation = np.clip((middle - quartile) / 0.6745, half, WIDEST * half)
-    found: Float64s = (scores - middle) / max(deviation, SMALLEST_SPREAD)
+    found: Float64s = (scores - middle) / max(deviation, SMALLEST_SPREAD, least)
     return found
 
 

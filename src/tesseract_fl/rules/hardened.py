@@ -29,6 +29,10 @@ TAILS: dict[str, tuple[int, ...]] = {
 # beyond it among ten as among a hundred.
 SMALL = 20
 
+# Company and unison that differ by less than this part of their median are equal: where all others are alike, a client
+# with more data, or akin to another, or of whose signs each attacker copies some, would stand out by next to nothing.
+ALIKE = 0.05
+
 Remembered = Mapping[str, Mapping[ClientId, float]]
 
 
@@ -140,9 +144,15 @@ class Hardened(HonestMajority, WeightingRule[HardenedState]):
         f = resolve_f(self.f, cohort.n)
         state = self._welcomed(cohort, state)
         gram, signs, flips = statistic[:, : cohort.n], statistic[:, cohort.n : -1], statistic[:, -1]
-        scores = self._remembered(self._scores(gram, signs, flips, cohort, state), cohort, state)
+        now = self._scores(gram, signs, flips, cohort, state)
+        scores = self._remembered(now, cohort, state)
+        least = {kind: ALIKE * float(np.median(now[kind])) for kind in self.kinds if kind in ("company", "unison")}
         suspicion = np.stack(
-            [outlyingness(tail * scores[kind], f / cohort.n) for kind in self.kinds for tail in TAILS[kind]]
+            [
+                outlyingness(tail * scores[kind], f / cohort.n, least.get(kind, 0.0))
+                for kind in self.kinds
+                for tail in TAILS[kind]
+            ]
         )
         suspects = self._suspects(suspicion.max(axis=0), f, cohort)
         judged = self._judged(scores, suspects, cohort, state)

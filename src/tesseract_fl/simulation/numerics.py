@@ -17,7 +17,7 @@ REVISED = {
     "camp_mean": 1,
     "dnc": 1,
     "foolsgold": 1,
-    "hardened": 3,
+    "hardened": 4,
     "resnet18": 1,
 }
 
