@@ -123,7 +123,7 @@ def test_a_client_with_twice_the_data_keeps_its_weight_where_all_others_are_alik
 
 
 def test_signs_that_each_attacker_copies_a_part_of_frame_nobody() -> None:
-    """Attacker i copies the victim's signs in the i-th part of the coordinates, so they have few in common themselves."""
+    """Attacker i copies the victim's signs in the i-th part of the coordinates: they have few in common themselves."""
     n, f, d = 100, 20, 1000
     rule = Hardened(f=f)
     state, scale = rule.init(d), np.exp(1.5 * np.random.default_rng(0).normal(size=d))
