@@ -27,7 +27,7 @@ _COLUMNS = 2048  # float64 accumulators of one block stay in the first-level cac
 _SORTED = 128  # columns that are sorted together; n rows of them stay in the second-level cache
 _GRAM = 256  # columns whose products are formed together; n rows of them stay in the second-level cache
 _PARTS = 16  # into which the columns are cut for Gram matrices, however many threads there are
-_WORDS = 32  # of 64 signs each, which are compared together; n rows of them stay in the first-level cache
+_WORDS = 32  # of 64 signs each, which are compared together; n rows of them stay in the second-level cache
 GRAM_COLUMNS = 8192
 
 

@@ -184,7 +184,7 @@ def test_camouflage_can_be_longer_at_the_same_angle() -> None:
 
 
 def test_camouflage_can_push_elsewhere_by_each_client() -> None:
-    """As hard as in all coordinates, and each time in others, so that few signs are common."""
+    """Each as hard as in all coordinates, and each time in others, so that few signs are common."""
     view, _ = asking(TrimmedMean(f=4))
     whole, first, again = (
         Camouflage(most=0.6, part=part).craft(view, np.random.default_rng(seed)) - 0.8 * np.asarray(view.own)
