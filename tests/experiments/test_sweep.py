@@ -426,6 +426,12 @@ def test_cores_are_those_that_may_be_used() -> None:
         os.sched_setaffinity(0, allowed)
 
 
+def test_a_long_name_leaves_room_for_a_single_column(tmp_path: Path) -> None:
+    attack = "camouflage(boost=2.0, most=0.8, part=0.25)"
+    rows = [{"attack": attack, "rule": "hardened", "accuracy": 0.9}]
+    results.write(rows, ["attack", "rule"], tmp_path)  # matplotlib warns when no room is left, and warnings are errors
+
+
 def test_a_grid_is_one_tidy_table_and_a_heat_map(tmp_path: Path) -> None:
     from pyarrow import parquet
 

@@ -132,8 +132,9 @@ def heat_maps(shown: Sequence[Cross], paths: Sequence[Path], theme: Theme = LIGH
     """Cross tables as colours, one below the other, with the per cents in them, and the paper's; grey without any."""
     columns = max(len(cross.heads) - 1 for cross in shown)
     rows = max(len(cross.lines) for cross in shown)
+    longest = max(len(str(line[0])) for cross in shown for line in cross.lines)
     high = 0.42 if any(cross.paper for cross in shown) else 0.3
-    size = 2.4 + 1.2 * columns, (1.3 + high * rows) * len(shown)
+    size = max(2.4, 0.4 + 0.08 * longest) + 1.2 * columns, (1.3 + high * rows) * len(shown)
     with canvas(paths, theme, len(shown), size=size) as (_, axes):
         for cross, axis in zip(shown, axes, strict=True):
             _heat_map(axis, cross, theme)
