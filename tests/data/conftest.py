@@ -13,6 +13,8 @@ import pytest
 def served(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder that a real server on this machine offers, as the mirror that every download goes to."""
     root = tmp_path_factory.mktemp("mirror")
+    for name in ("mnist", "fashion_mnist", "cifar10", "shakespeare", "femnist", "ch_mnist"):
+        (root / name).mkdir()
 
     class Quiet(http.server.SimpleHTTPRequestHandler):
         def log_message(self, format: str, *args: object) -> None:

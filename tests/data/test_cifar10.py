@@ -59,14 +59,14 @@ def test_augmentation_is_an_option(tmp_path: Path) -> None:
 
 
 def test_download_is_verified_and_kept(served: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (served / "cifar-10-binary.tar.gz").write_bytes(archive(batches()))
+    (served / "cifar10" / "cifar-10-binary.tar.gz").write_bytes(archive(batches()))
     for verify in (True, False):  # a file of your own does not come from their server
         with pytest.raises(DataError, match="checksum differs; nothing was kept"):
             Cifar10(verify=verify).read(tmp_path)
     assert not list(tmp_path.iterdir())
     monkeypatch.setattr(Cifar10, "sha256", {file: sha256(batch).hexdigest() for file, batch in batches().items()})
     first = Cifar10().read(tmp_path)
-    (served / "cifar-10-binary.tar.gz").unlink()
+    (served / "cifar10" / "cifar-10-binary.tar.gz").unlink()
     assert Cifar10().read(tmp_path).checksum == first.checksum
 
 

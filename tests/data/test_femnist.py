@@ -219,7 +219,7 @@ def packed() -> bytes:
 
 
 def test_download(served: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    archive = served / "fed_emnist.tar.bz2"
+    archive = served / "femnist" / "fed_emnist.tar.bz2"
     archive.write_bytes(packed())
     with pytest.raises(DataError, match="not the published femnist: its checksum differs; nothing was kept"):
         Femnist().read(tmp_path)
@@ -241,7 +241,7 @@ def test_no_files_and_no_network_says_what_to_do(tmp_path: Path) -> None:
 def test_nothing_is_downloaded_that_could_not_be_read(
     served: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (served / "fed_emnist.tar.bz2").write_bytes(b"not to be asked for")
+    (served / "femnist" / "fed_emnist.tar.bz2").write_bytes(b"not to be asked for")
     monkeypatch.setitem(sys.modules, "h5py", None)
     with pytest.raises(DataError, match=r"Put fed_emnist_train.h5 .* pip install 'tesseract-fl\[roles\]'"):
         Femnist().read(tmp_path)

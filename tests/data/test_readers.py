@@ -88,7 +88,8 @@ def test_a_torn_gzip_is_a_clear_error(tmp_path: Path) -> None:
 @pytest.fixture
 def mirror(served: Path) -> Path:
     for name, content in contents().items():
-        (served / f"{name}.gz").write_bytes(gzip.compress(content))
+        (served / "fashion_mnist" / f"{name}.gz").write_bytes(gzip.compress(content))
+        (served / "mnist" / f"{name}.gz").write_bytes(gzip.compress(content[::-1]))  # another set's, under the same names
     return served
 
 
@@ -98,7 +99,7 @@ def test_download_keeps_what_has_the_right_checksum(
     digests = tuple(sha256(content).hexdigest() for content in contents().values())
     monkeypatch.setattr(FashionMnist, "sha256", digests)
     assert FashionMnist().read(tmp_path).train_x.shape == (30, 1, 28, 28)
-    for file in mirror.iterdir():
+    for file in mirror.rglob("*.gz"):
         file.unlink()
     assert FashionMnist().read(tmp_path).train_x.shape == (30, 1, 28, 28)  # from disk this time
 

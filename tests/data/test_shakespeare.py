@@ -46,12 +46,12 @@ def test_a_text_of_your_own(tmp_path: Path) -> None:
 
 
 def test_download_of_the_text(served: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (served / "input.txt").write_bytes(TEXT)
+    (served / "shakespeare" / "input.txt").write_bytes(TEXT)
     with pytest.raises(DataError, match="checksum differs; nothing was kept"):
         Shakespeare().read(tmp_path)
     monkeypatch.setattr(Shakespeare, "text_sha256", sha256(TEXT).hexdigest())
     first = Shakespeare(chunk=50).read(tmp_path)
-    (served / "input.txt").unlink()
+    (served / "shakespeare" / "input.txt").unlink()
     assert Shakespeare(chunk=50).read(tmp_path).checksum == first.checksum
 
 
@@ -100,12 +100,12 @@ def test_download_of_the_roles(served: Path, tmp_path: Path, monkeypatch: pytest
             member = tarfile.TarInfo(f"./shakespeare_{split}.h5")
             member.size = len(content)
             tar.addfile(member, io.BytesIO(content))
-    (served / "shakespeare.tar.bz2").write_bytes(packed.getvalue())
+    (served / "shakespeare" / "shakespeare.tar.bz2").write_bytes(packed.getvalue())
     with pytest.raises(DataError, match="checksum differs; nothing was kept"):
         Shakespeare(source="roles").read(tmp_path)
     monkeypatch.setattr(Shakespeare, "roles_sha256", sha256(packed.getvalue()).hexdigest())
     first = Shakespeare(source="roles", chunk=10).read(tmp_path)
-    (served / "shakespeare.tar.bz2").unlink()
+    (served / "shakespeare" / "shakespeare.tar.bz2").unlink()
     assert Shakespeare(source="roles", chunk=10).read(tmp_path).checksum == first.checksum
 
 

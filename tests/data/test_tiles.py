@@ -97,7 +97,7 @@ def test_a_zip_holds_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, p
 
 
 def test_download(served: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, published: dict[str, bytes]) -> None:
-    archive = served / f"{FOLDER}.zip"
+    archive = served / "ch_mnist" / f"{FOLDER}.zip"
     archive.write_bytes(zipped(published))
     with pytest.raises(DataError, match="not the published CH-MNIST: its checksum differs; nothing was kept"):
         ChMnistTiles().read(tmp_path)
