@@ -143,6 +143,14 @@ def test_norm_limit_is_off_unless_asked_for(door: Door) -> None:
 
 
 @every_door
+def test_those_who_send_nothing_have_no_vote_on_what_is_too_large(door: Door) -> None:
+    idle = [Submission(f"idle {i}", good(0.0)) for i in range(6)]
+    sent = [*idle, *(Submission(str(i), good()) for i in range(5)), Submission("huge", good(1e30))]
+    assert [r.client for r in door(sent, Gate(max_norm_ratio=10)).rejected] == ["huge"]
+    assert door(idle, Gate(max_norm_ratio=10)).n == 6
+
+
+@every_door
 def test_a_count_too_long_to_print(door: Door) -> None:
     sent = [Submission("honest", good(), 10), Submission("bad", good(), 10**5000)]
     assert [r.code for r in door(sent).rejected] == ["bad_samples"]

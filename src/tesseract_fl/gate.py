@@ -162,7 +162,8 @@ class Admissions:
         """
         norms = {client: math.sqrt(squared) for client, (squared, _) in self._sent.items()}
         ratio = self.gate.max_norm_ratio
-        limit = math.inf if ratio is None or not norms else float(np.median(list(norms.values()))) * ratio
+        moved = [norm for norm in norms.values() if norm > 0]  # many that send nothing are no measure for the others
+        limit = math.inf if ratio is None or not moved else float(np.median(moved)) * ratio
         self._too_large = {
             client: Rejection(client, "norm_too_large", f"norm {norm:.3g}, the limit in this round was {limit:.3g}")
             for client, norm in norms.items()
