@@ -21,7 +21,7 @@ from tesseract_fl.gate import Gate
 from tesseract_fl.reputation.ledger import Ledger, describe_layout
 from tesseract_fl.reputation.records import Entry, Verdict
 from tesseract_fl.rules.base import Rule, State, WeightingRule
-from tesseract_fl.simulation.buffers import combined
+from tesseract_fl.simulation.buffers import bounded, combined
 from tesseract_fl.types import (
     Aggregate,
     CheckpointError,
@@ -158,7 +158,7 @@ class Federation:
     def _moved(self, out: Aggregate, buffers: Float64s) -> dict[str, np.ndarray[Any, Any]]:
         before = np.empty(self.model.buffers.d)
         self.model.buffers.flatten(self.model.arrays, out=before)
-        arrays = self.model.moved(out.update, combined(buffers, out.weights, before))
+        arrays = self.model.moved(out.update, combined(bounded(buffers), out.weights, before))
         if not all(np.isfinite(array).all() for array in arrays.values()):
             raise RoundSkipped(f"round {self.round + 1}: the update would make the model infinite; it is kept")
         return arrays

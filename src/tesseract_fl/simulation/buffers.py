@@ -6,6 +6,21 @@ import numpy as np
 
 from tesseract_fl.types import Float64s
 
+REACH = 5 * 1.4826  # median absolute deviations: five deviations where values are normal
+
+
+def bounded(rows: Float64s) -> Float64s:
+    """No value farther from its column's median than REACH median deviations: a weight, however small, bounds nothing.
+
+    >>> bounded(np.array([[1.0], [2.0], [3.0], [-3e38]])).min() > -15
+    True
+    """
+    with np.errstate(over="ignore"):  # the largest numbers may be farther apart than there are numbers
+        middle = np.median(rows, axis=0)
+        reach = REACH * np.median(np.abs(rows - middle), axis=0)
+    limited: Float64s = np.clip(rows, middle - reach, middle + reach)
+    return limited
+
 
 def combined(rows: Float64s, weights: Float64s | None, before: Float64s) -> Float64s:
     """Σ w_i b_i / Σ w_i over the admitted clients, n × b, with the weights that their updates have.
