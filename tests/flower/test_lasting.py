@@ -199,10 +199,14 @@ def test_a_flood_of_new_names_does_not_pay() -> None:
     assert shares["probation"] < 0.05
 
 
-def test_held_down_refuses_what_it_can_not_do() -> None:
-    with pytest.raises(Exception, match="nobody who has passed"):
-        held_down(np.array([0.0, 0.0, 1.0]), np.array([False, False, True]))
-    np.testing.assert_array_equal(held_down(np.array([0.2, 0.8]), np.array([True, True])), [0.2, 0.8])
+@pytest.mark.parametrize(
+    "passed",
+    [[], [0.0, 0.0], [1e-19, 1e-19], [1e-18, 1e-18, 1e-18, 0.1, 0.1]],
+    ids=["none", "nothing", "little", "some"],
+)
+def test_newcomers_are_not_measured_by_those_who_are_cut_off(passed: list[float]) -> None:
+    weights = np.array([*passed, *[(1 - sum(passed)) / 9] * 9])
+    np.testing.assert_array_equal(held_down(weights, np.arange(len(weights)) >= len(passed)), weights)
 
 
 def test_a_ban_and_a_pardon_are_heeded_from_the_next_round_on(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tesseract_fl.rules.base import Rule, S, WeightingRule
-from tesseract_fl.types import ClientId, Cohort, ConfigError, Float64s, Matrix, PreconditionError, Updates
+from tesseract_fl.types import ClientId, Cohort, ConfigError, Float64s, Matrix, Updates
 
 POLICIES = ("neutral", "probation")
 
@@ -73,21 +73,17 @@ class Hosted(WeightingRule[S]):
 
 
 def held_down(weights: Float64s, new: np.ndarray[Any, np.dtype[np.bool_]]) -> Float64s:
-    """Newcomers weigh at most the median of the others; where nobody has passed yet, all are equal.
+    """Newcomers weigh at most the median of those who have passed, as long as these are the larger part of the weight.
 
-    >>> held_down(np.array([0.1, 0.2, 0.1, 0.6]), np.array([False, False, False, True])).tolist()
-    [0.2, 0.4, 0.2, 0.2]
+    Otherwise those who passed are new themselves, or mostly cut off, and no measure for anybody.
+
+    >>> held_down(np.array([0.2, 0.2, 0.2, 0.4]), np.array([False, False, False, True])).tolist()
+    [0.25, 0.25, 0.25, 0.25]
     """
-    if new.all() or not new.any():
+    if not new.any() or weights[~new].sum() < weights[new].sum():
         return weights
     limited = np.where(new, np.minimum(weights, np.median(weights[~new])), weights)
-    total = limited.sum()
-    if total == 0:
-        raise PreconditionError(
-            "nobody who has passed probation weighs anything in this round; "
-            'pardon some of them, or start newcomers with policy = "neutral"'
-        )
-    held: Float64s = limited / total
+    held: Float64s = limited / limited.sum()
     return held
 
 
