@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 import urllib.error
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRec
 from tesseract_fl.flower import Newcomers, RobustStrategy
 from tesseract_fl.flower.grid import StreamingGrid
 from tesseract_fl.flower.intake import Intake
-from tesseract_fl.flower.replies import as_numpy, named_arrays
+from tesseract_fl.flower.replies import as_numpy, clean, named_arrays
 from tesseract_fl.gate import Gate
 from tesseract_fl.registry import build
 from tesseract_fl.reports.overview import suspects
@@ -145,6 +147,26 @@ def test_buffers_are_never_scored() -> None:
     assert len({verdict.score for verdict in verdicts(ours, 1).values()}) == 1
 
 
+def test_a_client_that_is_cut_off_moves_no_statistic() -> None:
+    def with_variance(value: float, number: int) -> Node:
+        return client(
+            lambda arrays, t: {
+                "w": honest(number)({"w": arrays["w"]}, t)["w"],
+                "running_var": np.full(2, value + number / 10, "f4"),
+            }
+        )
+
+    ours = strategy()
+    model: Arrays = {"w": np.zeros(5, np.float32), "running_var": np.ones(2, np.float32)}
+    grid = FakeGrid({i: with_variance(-3e38 if i == 0 else 1.0, i) for i in range(7)})
+    ours.configure_train(1, record(model), config(), grid)
+    ours.federation.state = replace(ours.federation.state, reputation={"node:0": -60.0})
+    (got, _) = next(rounds(ours, grid, model, 1))
+    assert 0 < (ours.federation.ledger.verdicts(round=1)[0].weight or 0) < 1e-20
+    assert (named_arrays(got)["running_var"] > 1).all()
+    assert (named_arrays(got)["running_var"] < 2).all()
+
+
 def test_where_a_rule_has_no_weights_buffers_are_combined_by_their_median() -> None:
     def train(number: float) -> Any:
         return lambda arrays, t: {"w": arrays["w"] + 1, "running_mean": np.full(2, number, "f4")}
@@ -270,6 +292,14 @@ def test_a_bad_reply_never_aborts_a_round(name: str, grid: Any) -> None:
     assert ("node:7" in reputation) == (verdict == "rejected"), "only what can be held against a client is"
 
 
+def test_a_long_reason_costs_no_memory() -> None:
+    reason = "a\n" * 2_000_000
+    tracemalloc.start()
+    assert clean(reason) == "a " * 150
+    assert tracemalloc.get_traced_memory()[1] < 100_000
+    tracemalloc.stop()
+
+
 def test_a_duplicate_counts_once_and_does_no_harm(tmp_path: Path) -> None:
     ours = strategy(ledger=tmp_path)
     (_, metrics) = next(rounds(ours, FakeGrid({**everyone(5), 7: twice}), small_model(), 1))
@@ -313,9 +343,13 @@ def test_a_round_lasts_from_asking_to_the_end_of_aggregation(quorum: int, monkey
     assert [entry.seconds for entry in ours.federation.ledger.entries()] == [7.25, 7.25]
 
 
-def test_a_reply_to_another_message_is_not_counted() -> None:
+@pytest.mark.parametrize("grid", [lambda inner: inner, StreamingGrid], ids=["plain", "streaming"])
+def test_a_reply_to_another_message_is_not_counted(grid: Any) -> None:
     ours = strategy()
-    (_, metrics) = next(rounds(ours, FakeGrid({**everyone(5), 7: unasked}), small_model(), 1))
+    asking = grid(FakeGrid({**everyone(5), 7: unasked}))
+    sent = ours.configure_train(1, record(small_model()), config(), asking)
+    _, metrics = ours.aggregate_train(1, asking.send_and_receive(sent, timeout=0.01))
+    assert metrics is not None
     assert metrics["admitted"] == 5
     assert verdicts(ours, 1)["unknown"].code == "unasked"
     assert verdicts(ours, 1)["node:7"].code == "no_reply"
@@ -403,6 +437,15 @@ def test_some_of_the_clients_are_sampled_the_same_ones_each_time() -> None:
     assert asked[0] == asked[1]
     assert all(len(clients) == 6 for clients in asked[0])
     assert len(set(map(frozenset, asked[0]))) > 1
+
+
+def test_nobody_can_foresee_who_is_asked() -> None:
+    asked = []
+    for _ in range(6):
+        ours = RobustStrategy(Tesseract(f=1), fraction_train=0.5, fraction_evaluate=0.0)
+        list(rounds(ours, FakeGrid(everyone(12)), small_model(), 1))
+        asked.append(frozenset(verdicts(ours, 1)))
+    assert len(set(asked)) > 1
 
 
 def test_a_round_waits_for_as_many_as_the_rule_needs(

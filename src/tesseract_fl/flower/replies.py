@@ -124,4 +124,4 @@ def _header(head: bytes) -> tuple[int, tuple[int, ...], Literal["C", "F"], np.dt
 
 def clean(text: str) -> str:
     """A client's own words, short and on one line, fit for a log."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)[:300]
+    return "".join(letter if letter.isprintable() else " " for letter in text[:300])

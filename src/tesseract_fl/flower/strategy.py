@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -54,7 +55,7 @@ class RobustStrategy(Strategy):
         require_nonce: bool = True,
         buffers: Sequence[str] = BUFFERS,
         trusted_fn: Callable[[int, ArrayRecord], ArrayRecord] | None = None,
-        seed: int = 0,
+        seed: int | None = None,
         fraction_train: float = 1.0,
         fraction_evaluate: float = 1.0,
         min_train_nodes: int = 3,
@@ -83,7 +84,7 @@ class RobustStrategy(Strategy):
         self._directory = Directory(identify)
         self._require_nonce = require_nonce
         self._trusted_fn = trusted_fn
-        self._seed = seed
+        self._seed = secrets.randbits(64) if seed is None else seed
         self._poll_seconds = poll_seconds
         self.exposition = None if metrics_port is None else Exposition(metrics_port)
         self._offset = 0  # rounds that were played by processes before this one
@@ -217,7 +218,7 @@ class RobustStrategy(Strategy):
         round: int,
         check: Callable[[int], None] = lambda count: None,
     ) -> dict[ClientId, int]:
-        """Some of the clients that are online, the same ones whenever this round is played with the same ones."""
+        """Some of the clients that are online; with a seed the same ones whenever the same ones are online."""
         while True:
             present = self._present(grid)
             count = max(int(len(present) * fraction), least)
