@@ -89,7 +89,9 @@ def test_a_torn_gzip_is_a_clear_error(tmp_path: Path) -> None:
 def mirror(served: Path) -> Path:
     for name, content in contents().items():
         (served / "fashion_mnist" / f"{name}.gz").write_bytes(gzip.compress(content))
-        (served / "mnist" / f"{name}.gz").write_bytes(gzip.compress(content[::-1]))  # another set's, under the same names
+        (served / "mnist" / f"{name}.gz").write_bytes(
+            gzip.compress(content[::-1])
+        )  # another set's, under the same names
     return served
 
 

@@ -52,7 +52,7 @@ def check_published(path: Path, content: bytes, sha256: str, name: str) -> None:
 
 
 def download(url: str, *, name: str, root: Path, wanted: str) -> bytes:
-    """Fetch a file from where it is published, or from $TESSERACT_FL_MIRROR/NAME. `wanted`: what the user could bring."""
+    """Fetch a file from where it is published, or from $TESSERACT_FL_MIRROR. `wanted`: what the user could bring."""
     mirror = os.environ.get("TESSERACT_FL_MIRROR")
     if mirror:
         url = f"{mirror.rstrip('/')}/{name}/{url.rsplit('/', 1)[1]}"
