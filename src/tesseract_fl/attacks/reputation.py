@@ -34,7 +34,7 @@ def with_flip_score(view: View, row: Floats, where: Bools, score: float) -> Floa
 class FlipBand(Attack):
     """Send −λ·s with a flip-score that equals the median of last round's: in the rewarded middle of the band.
 
-    FS(−λs) = λ²·#{j: −s_j ≠ reference_j}, so λ has a closed form. The paper's rule penalises this client less than others.
+    FS(−λs) = λ²·#{j: −s_j ≠ reference_j}, so λ has a closed form. The paper's rule penalises it less than others.
     """
 
     requires = ALL_UPDATES_AND_REPORT

@@ -30,7 +30,7 @@ TAILS: dict[str, tuple[int, ...]] = {
 SMALL = 20
 
 # Company and unison that differ by less than this part of their median are equal: where all others are alike, a client
-# with more data, or akin to another, or of whose signs each attacker copies some, would be suspected for hardly anything.
+# with more data, or akin to another, or of whose signs each attacker copies some, would stand out for next to nothing.
 ALIKE = 0.05
 
 Remembered = Mapping[str, Mapping[ClientId, float]]
