@@ -16,10 +16,13 @@ from flwr.supercore.constant import NOOP_FEDERATION_ID, TaskType
 from flwr.supercore.inflatable.inflatable_object import InflatableObject, get_all_nested_objects, get_object_tree
 from flwr.supercore.object_store.in_memory_object_store import InMemoryObjectStore
 from flwr.supercore.run import Run
+from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.federation.noop_federation_manager import NoOpFederationManager
 from flwr.superlink.grid.http_grid import HttpGrid
 from flwr.superlink.servicer.fleet import fleet_handlers as fleet
 from flwr.superlink.servicer.runtime import runtime_handlers as runtime
+
+TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1  # what Flower's processes set before an app runs
 
 
 class SuperLink:
@@ -42,15 +45,7 @@ class SuperLink:
     def push(self, node: int, message: Message, *, root: InflatableObject | None = None, parts: bool = True) -> Any:
         """What a SuperNode does with a reply. A hostile one may send anything as its `root`, or no `parts` at all."""
         root = message if root is None else root
-        message.metadata.__dict__["_message_id"] = root.object_id
-        announced = fleet.push_messages(
-            PushMessagesRequest(
-                node=Node(node_id=node),
-                messages_list=[message_to_proto(remove_content_from_message(message))],
-                message_object_trees=[get_object_tree(root)],
-            ),
-            self.state,
-        )
+        announced = fleet.push_messages(announcement(node, message, root), self.state)
         if parts:
             self.push_parts(node, root, announced)
         return announced
@@ -65,10 +60,24 @@ class SuperLink:
                 assert fleet.push_object(request, self.state).stored
 
     def instruction(self) -> Message:
-        """A message that answers nothing, from a node that says that it is the SuperLink, to the SuperLink."""
-        message = Message(RecordDict(), dst_node_id=1, message_type="train")
-        message.metadata.__dict__["_run_id"] = self.run
-        return message
+        return instruction(self.run)
+
+
+def instruction(run: int) -> Message:
+    """A message that answers nothing, from a node that says that it is the SuperLink, to the SuperLink."""
+    message = Message(RecordDict(), dst_node_id=1, message_type="train")
+    message.metadata.__dict__["_run_id"] = run
+    return message
+
+
+def announcement(node: int, message: Message, root: InflatableObject) -> PushMessagesRequest:
+    """What a SuperNode says before it sends the parts."""
+    message.metadata.__dict__["_message_id"] = root.object_id
+    return PushMessagesRequest(
+        node=Node(node_id=node),
+        messages_list=[message_to_proto(remove_content_from_message(message))],
+        message_object_trees=[get_object_tree(root)],
+    )
 
 
 class Handlers:

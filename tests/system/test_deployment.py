@@ -18,6 +18,7 @@ from tesseract_fl.reputation.ledger import Ledger
 from tesseract_fl.types import CheckpointError
 from tests.flower.processes import EXAMPLE, app_copy, free_port, wait_until
 from tests.system.faults import SOURCE as FAULTS
+from tests.system.hostile import Hostile
 
 pytestmark = pytest.mark.system
 
@@ -120,6 +121,30 @@ def test_a_storm_of_faults(deployment: Any) -> None:
     last = [v.verdict for v in ledger.verdicts(round=5)]
     assert len(last) == 5
     assert set(last) <= {"rewarded", "penalised"}, "whoever died came back"
+
+
+def test_a_node_that_does_not_keep_to_the_protocol_takes_nobody_out(deployment: Any) -> None:
+    """It announces replies that never come, and puts what is no message beside the others' replies."""
+    deployment.superlink()
+    for number in range(3):
+        deployment.supernode(number)
+    key = deployment.folder / "hostile"
+    deploy_module().make_node_key(key)
+    deployment.flwr("supernode", "register", str(key.with_suffix(".pub")), "here", "--name", "hostile")
+    hostile = Hostile(f"127.0.0.1:{deployment.port}", deployment.folder / "ca.crt", key)
+    hostile.start()
+    run = deployment.run(config(deployment, rounds=2, nodes=4, timeout=40.0))
+    assert_ends_well(deployment, run, 300)
+    hostile.join(30)
+    assert not hostile.is_alive()
+    assert hostile.announced >= 2
+    assert hostile.injected > 20
+    for round in (1, 2):
+        verdicts = [verdict for (at, _), (verdict, _) in found_in(deployment).items() if at == round]
+        assert sorted(verdict if verdict == "absent" else "admitted" for verdict in verdicts) == [
+            "absent", "admitted", "admitted", "admitted",
+        ]  # fmt: skip
+    assert "that answer nothing were dropped" in deployment.flwr("log", run, "here", "--show")
 
 
 def test_a_killed_serverapp_and_a_killed_supernode_go_on_from_the_ledger(deployment: Any) -> None:
