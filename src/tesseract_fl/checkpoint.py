@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Mapping
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -22,12 +24,28 @@ _FORMAT = "tesseract-fl/1"
 
 def write_atomically(path: Path, content: bytes) -> None:
     """A reader, or a process that starts after a kill, sees the old content or the new, never a part."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("wb") as file:
+    with becoming(path) as file:
         file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+
+
+@contextmanager
+def becoming(path: Path) -> Iterator[BinaryIO]:
+    """A file that has this name once all of it is on disk; several processes may write it, and the last one wins."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    if os.name == "posix":  # a name is on disk with the folder that it is in
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 def write(path: Path, arrays: Arrays, meta: Mapping[str, Any]) -> None:

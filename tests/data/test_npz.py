@@ -35,6 +35,14 @@ def test_texture_features(tmp_path: Path) -> None:
     store(tmp_path / "ch_mnist/mine.npz", {"X": x, "y": np.arange(80) % 8})
     with pytest.raises(DataError, match="X must be finite"):
         ChMnistTexture(file="mine.npz").read(tmp_path)
+    for labels in (np.arange(80) % 8 + 1, np.arange(80) % 8 + 0.7, np.array(["a", "b"] * 40), 2 * (np.arange(80) % 4)):
+        store(tmp_path / "ch_mnist/mine.npz", {"X": np.ones((80, 2)), "y": labels})
+        with pytest.raises(DataError, match="y must be the classes 0, 1, …"):
+            ChMnistTexture(file="mine.npz").read(tmp_path)
+    for features in (np.empty((0, 2)), np.full((0, 2), "a")):
+        store(tmp_path / "ch_mnist/mine.npz", {"X": features, "y": np.empty(0, np.int64)})
+        with pytest.raises(DataError, match="must be"):
+            ChMnistTexture(file="mine.npz").read(tmp_path)
     with pytest.raises(DataError, match=r"make an npz with X .* and y .* data.file, or .* --data ch_mnist_tiles"):
         ChMnistTexture().read(tmp_path / "elsewhere")
 

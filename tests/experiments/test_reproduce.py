@@ -123,6 +123,28 @@ def test_seeds_and_curves_are_not_left_out_either(tmp_path: Path) -> None:
     assert points.read_text() == before
 
 
+def test_fewer_seeds_do_not_replace_more(tmp_path: Path) -> None:
+    table = tmp_path / "weights.csv"
+    table.write_text("data,attack,rule,camp,seeds\nmnist,none,krum,benign,3\n")
+    row = {"data": "mnist", "attack": "none", "rule": "krum", "camp": "benign"}
+    assert [rows_beyond([row | {"seeds": seeds}], table) for seeds in (1, 3, 4)] == [1, 0, 0]
+    (tmp_path / "paper").mkdir()
+    table.rename(tmp_path / "paper/weights.csv")
+    told = CliRunner().invoke(command, ["weights", "--data", "mnist", "--rules", "krum", "--out", str(tmp_path)])
+    assert "has 1 rows that this would leave out" in str(told.exception)
+    run = diverging(tmp_path / "run", [1.0, 2.0])
+    summary = {"data": "mnist", "accuracy": 0.5}
+    played = [Played("mnist", "none", "krum", seed, summary, run) for seed in (0, 1)]
+    write("adaptive", played, tmp_path, "")
+    with pytest.raises(ConfigError, match="rows that this would leave out"):
+        write("adaptive", played[:1], tmp_path, "")
+
+
+def test_a_rule_that_is_named_twice_is_run_once() -> None:
+    plans, _ = planned(["accuracy"], Choice(data=("mnist",), attacks=("none",), rules=("krum", "krum")))
+    assert len(plans["accuracy"]) == 1
+
+
 def test_a_loss_that_a_summary_lacks_is_in_the_journal(tmp_path: Path) -> None:
     run = diverging(tmp_path / "run", [4.0, 3.0])
     (row,) = accuracy([Played("shakespeare", "none", "krum", 0, {"data": "shakespeare", "accuracy": 0.5}, run)])

@@ -7,6 +7,7 @@ import csv
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -354,6 +355,49 @@ def test_ray_local_is_a_new_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False, init=init))
     with pytest.raises(ConnectionError, match=r"^local$"):
         list(run_cells(cells({"base": BASE}), Store(tmp_path), ray="local"))
+
+
+def test_what_comes_back_from_ray_is_not_mixed_with_what_was_played_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of three tasks is lost, and one cell has been played here meanwhile."""
+    grid = cells({"base": BASE | {"rounds": 1}, "grid": {"rule": ["fedsgd", "krum", "median"]}})
+    here = {cell.labels["rule"]: home for cell, home, _ in run_cells(grid, Store(tmp_path / "here"))}
+
+    class RayError(Exception):
+        pass
+
+    def remote(job: Job) -> str:
+        return str(job.table["rule"]["name"])
+
+    def get(rule: str) -> Any:
+        if rule == "krum":
+            raise RayError("Worker died\nmore")
+        there = {path.name: path.read_bytes() for path in here[rule].iterdir()}
+        if rule == "median":
+            shutil.copytree(here[rule], Store(tmp_path / "store").directory / here[rule].name)
+            there["summary.json"] = b"{}"
+        return there
+
+    fake = SimpleNamespace(
+        is_initialized=lambda: True, remote=lambda **_: lambda task: SimpleNamespace(remote=remote), get=get,
+        wait=lambda jobs: (jobs[:1], jobs[1:]), exceptions=SimpleNamespace(RayError=RayError),
+    )  # fmt: skip
+    monkeypatch.setitem(sys.modules, "ray", fake)
+    failed: list[str] = []
+    found = run_cells(grid, Store(tmp_path / "store"), ray="any", on_failure=lambda _, error: failed.append(str(error)))
+    assert [cell.labels["rule"] for cell, _, _ in found] == ["fedsgd", "median"]
+    assert failed == ["a task of the Ray cluster was lost: Worker died"]
+    for path in (*here["fedsgd"].iterdir(), *here["median"].iterdir()):
+        assert (tmp_path / "store" / path.parent.name / path.name).read_bytes() == path.read_bytes()
+
+
+def test_a_grid_without_a_suffix_needs_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "grid").write_text(FILE.format(rounds=1))
+    told = CliRunner().invoke(command, [str(tmp_path / "grid")])
+    assert "name a folder with --out" in told.output
+    with pytest.raises(ConfigError, match="there is no preset"):
+        cells({"base": {"preset": ["mnist"]}})
 
 
 def test_workers_share_the_cores_and_there_are_no_more_than_runs(

@@ -328,10 +328,20 @@ def test_a_run_can_be_made_longer_but_not_otherwise_changed(cancer: Dataset, tmp
     run(config(rounds=10), cancer, tmp_path / "run", resume=True, on_start=start)
     assert ended == [False] * 6, "while rounds remain there is no summary"
     assert json.loads(summary.read_text())["rounds"] == 10
+    with pytest.raises(CheckpointError, match="is at round 10 already"):
+        run(config(rounds=5), cancer, tmp_path / "run", resume=True)
     with pytest.raises(CheckpointError, match="another lr"):
         run(config(lr=0.2), cancer, tmp_path / "run", resume=True)
     with pytest.raises(ConfigError, match=r"is not empty.*--resume"):
         run(config(), cancer, tmp_path / "run")
+
+
+def test_a_journal_that_is_behind_its_checkpoint_says_what_to_do(cancer: Dataset, tmp_path: Path) -> None:
+    run(config(rounds=4), cancer, tmp_path / "run")
+    journal = tmp_path / "run/metrics.jsonl"
+    journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:2]))
+    with pytest.raises(CheckpointError, match=r"has 2 rounds but the checkpoint is at round 4; delete .* to play"):
+        run(config(rounds=6), cancer, tmp_path / "run", resume=True)
 
 
 def test_a_run_is_not_continued_on_other_data(cancer: Dataset, tmp_path: Path) -> None:

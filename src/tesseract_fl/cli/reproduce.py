@@ -72,8 +72,9 @@ def command(names: tuple[str, ...], scale: str, out: Path, as_json: bool, **opti
         [name for name in chosen if name != "convergence"], Choice(scale, seeds=seeds or 1, **options)
     )
     for name, grid in plans.items():
+        of_each = {"seeds": len({cell.labels["seed"] for cell in grid})}
         for table in (f"{name}.csv", f"{name}-runs.csv"):
-            check_kept([cell.labels for cell in grid], out / scale / table)
+            check_kept([cell.labels | of_each for cell in grid], out / scale / table)
     try:
         checksums([cell for grid in plans.values() for cell in grid], how["data_dir"])
     except DataError as error:
@@ -105,6 +106,7 @@ def _experiment(
     from tesseract_fl.reports.grid import summaries
     from tesseract_fl.reports.journal import Run
     from tesseract_fl.reports.reproductions import FROM_SUMMARIES, Played, write
+    from tesseract_fl.types import ConfigError
 
     runs = out / f"{name}-runs.csv"
     found, failed = grids.played(grid, as_json=as_json, known=summaries(runs), **how)
@@ -112,7 +114,10 @@ def _experiment(
     if not done:
         return f"{name}\n", [], failed
     part = f" {len(done)} of {len(grid)} runs." if len(done) < len(grid) else ""
-    text, files = write(name, done, out, f"{EXPERIMENTS[name].about} {_setting(done, scale)}{part}")
+    try:
+        text, files = write(name, done, out, f"{EXPERIMENTS[name].about} {_setting(done, scale)}{part}")
+    except ConfigError as error:  # what is missing here is there: the runs that failed are worth more to tell
+        return f"{name}:{part} {error}\n", [], [*failed, f"{name}: {error}"]
     if name in FROM_SUMMARIES:
         tables.write_csv([grids.row(*played) for played in found], runs)
         files.append(runs)

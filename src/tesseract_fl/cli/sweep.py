@@ -46,6 +46,8 @@ def command(file: Path, out: Path | None, as_json: bool, **how: Any) -> None:
 
     grid = cells(read_table(file))
     usual = file.with_suffix("")
+    if out is None and usual == file:
+        raise click.UsageError(f"{file} has no suffix, so its results can't have its name: name a folder with --out")
     found, failed = grids.played(grid, as_json=as_json, known=results.summaries((out or usual) / GRID), **how)
     rows = [grids.row(*played) for played in found]
     if how["stored"] and out is None and 0 < len(rows) < results.runs_in(usual):

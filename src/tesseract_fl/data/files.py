@@ -12,9 +12,10 @@ import tarfile
 import urllib.request
 import zlib
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
-from tesseract_fl.checkpoint import write_atomically
+from tesseract_fl.checkpoint import becoming, write_atomically
 from tesseract_fl.types import DataError
 
 
@@ -84,19 +85,10 @@ def unpack(packed: bytes, wanted: Sequence[str], folder: Path) -> list[Path]:
     None of them is there before all are complete: a part of a data set would never be downloaded again.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    complete: dict[Path, Path] = {}
-    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+    with ExitStack() as complete, tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         for member in archive:
             name = Path(member.name).name
             content = archive.extractfile(member) if name in wanted else None
-            if content is None:
-                continue
-            temporary = folder / f".{name}.tmp"
-            with temporary.open("wb") as file:
-                shutil.copyfileobj(content, file, 1 << 20)
-                file.flush()
-                os.fsync(file.fileno())
-            complete[temporary] = folder / name
-    for temporary, path in complete.items():
-        temporary.replace(path)
+            if content is not None:
+                shutil.copyfileobj(content, complete.enter_context(becoming(folder / name)), 1 << 20)
     return [folder / name for name in wanted]

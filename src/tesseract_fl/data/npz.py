@@ -39,9 +39,15 @@ class ChMnistTexture(Reader):
                 "your own with data.file, or read the images with --data ch_mnist_tiles"
             )
         arrays = read_npz(path, ("X", "y"))
-        x, y = arrays["X"].astype(np.float32), arrays["y"].astype(np.int64)
-        if x.ndim != 2 or y.shape != x.shape[:1] or not np.isfinite(x).all():
-            raise DataError(f"{path}: X must be finite, n × features, with a label y each, got {x.shape} and {y.shape}")
+        X, labels = arrays["X"], arrays["y"]
+        if X.dtype.kind not in "fiub" or X.ndim != 2 or labels.shape != X.shape[:1] or not np.isfinite(X).all():
+            raise DataError(
+                f"{path}: X must be finite numbers, n × features, with a label y each, got {X.shape} and {labels.shape}"
+            )
+        y = labels.astype(np.int64) if labels.dtype.kind in "fiu" else np.full(len(labels), -1)
+        if not len(y) or (y != labels).any() or set(y.tolist()) != set(range(int(y.max()) + 1)):
+            raise DataError(f"{path}: y must be the classes 0, 1, …, each of them at least once")
+        x = X.astype(np.float32)
         name = "ch_mnist_texture" if self.file == type(self).file else path.stem
         test = held_out(y, 5, name)
         varies = np.ptp(x[~test], axis=0) > 0  # a feature that is the same everywhere says nothing

@@ -93,7 +93,7 @@ def settings_of(name: str, scale: str = "paper") -> dict[str, Any]:
     """
     from tesseract_fl.types import ConfigError  # here, because --help reads the names and shall not load numpy
 
-    if name not in PRESETS:
+    if not isinstance(name, str) or name not in PRESETS:
         raise ConfigError(f"there is no preset {name!r}; there are {', '.join(PRESETS)}")
     if scale not in SCALES:
         raise ConfigError(f"scale must be one of {', '.join(SCALES)}, got {scale!r}")

@@ -57,7 +57,7 @@ class Experiment:
         ]
         if choice.rules:
             pairs = dict.fromkeys((data, _frozen(attack)) for data, attack, _ in wanted)
-            rules = [paper.RULES.get(rule, rule) for rule in choice.rules]
+            rules = [paper.RULES.get(rule, rule) for rule in dict.fromkeys(choice.rules)]
             wanted = [(data, dict(attack), rule) for data, attack in pairs for rule in rules]
         seeds = range(1 if self.one_seed else choice.seeds)
         return [self._cell(trial, seed, choice.scale) for trial in wanted for seed in seeds]

@@ -24,7 +24,7 @@ from tesseract_fl.data.base import Dataset, needs_extra
 from tesseract_fl.experiments.presets import settings_of
 from tesseract_fl.experiments.store import Store
 from tesseract_fl.simulation.config import COMPONENTS, Config, merged, nested
-from tesseract_fl.simulation.run import run, use_threads
+from tesseract_fl.simulation.run import alone, run, use_threads
 from tesseract_fl.types import ConfigError, DataError, TesseractError
 
 # of this kind of run so many rounds more are done, in so many seconds; None: they were not played just now
@@ -229,13 +229,18 @@ def _play_on_ray(address: str, missing: Mapping[Path, Job], on_round: OnRound) -
     while jobs:
         (done,), _ = ray.wait(list(jobs))
         home = jobs.pop(done)
-        left = ray.get(done)
+        try:
+            left = ray.get(done)
+        except ray.exceptions.RayError as error:  # the task's machine or memory: the others go on
+            left = TesseractError(f"a task of the Ray cluster was lost: {str(error).strip().splitlines()[0]}")
         if isinstance(left, TesseractError):
             yield home, left
             continue
         home.mkdir(parents=True, exist_ok=True)
-        for name in sorted(left, key=lambda name: name == "summary.json"):  # last, because it says that all is there
-            write_atomically(home / name, left[name])
+        with alone(home, wait=True):  # a process here may be playing the same cell
+            if not (home / "summary.json").exists():
+                for name in sorted(left, key=lambda name: name == "summary.json"):  # the last one says: all is there
+                    write_atomically(home / name, left[name])
         seconds = sum(json.loads(line)["seconds"] for line in left["timings.jsonl"].splitlines())
         on_round(_kind(missing[home].table), missing[home].table["rounds"], seconds)
         yield home, json.loads(left["summary.json"])

@@ -74,6 +74,10 @@ class Mlp(Model):
 
     hidden: int = 100
 
+    def __post_init__(self) -> None:
+        if self.hidden < 1:
+            raise ConfigError(f"mlp: hidden must be at least 1, got {self.hidden}")
+
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         return nn.Sequential(
             nn.Flatten(), nn.Linear(prod(shape), self.hidden), nn.ReLU(), nn.Linear(self.hidden, classes)

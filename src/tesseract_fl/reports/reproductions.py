@@ -248,15 +248,20 @@ SAME = ("data", "attack", "rule", "camp", "seed", "panel", "curve")  # what a ro
 
 
 def rows_beyond(rows: Sequence[Mapping[str, Any]], path: Path) -> int:
-    """How many rows of a table that is there already are of something else than these."""
+    """How many rows of a table that is there already are of something else than these, or of more seeds."""
     there = read_rows(path) if path.exists() else []
     keys = [key for key in SAME if there and rows and key in there[0] and key in rows[0]]
 
     def of(row: Mapping[str, Any]) -> tuple[str, ...]:
         return tuple(str(row[key]).partition(" (")[0] if key == "data" else str(row[key]) for key in keys)
 
-    known = {of(row) for row in rows}
-    return sum(of(row) not in known for row in there) if keys else 0
+    known = {of(row): row.get("seeds") for row in rows}
+
+    def more(row: Mapping[str, Any]) -> bool:
+        seeds = known.get(of(row))
+        return of(row) not in known or (seeds is not None and int(row.get("seeds") or 0) > int(seeds))
+
+    return sum(map(more, there)) if keys else 0
 
 
 def check_kept(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
@@ -282,8 +287,9 @@ def write(name: str, played: Sequence[Played], out: Path, head: str) -> tuple[st
         (out / f"{name}.md").write_text(text)
         return text, [out / f"{name}.csv", out / f"{name}.md"]
     panels = FIGURES[name](played)
+    seeds = {"seeds": len({each.seed for each in played})}
     points = [
-        {"panel": panel.title, "curve": curve, "round": point.round, panel.unit: point.value} | _band(point)
+        {"panel": panel.title, "curve": curve, "round": point.round, panel.unit: point.value} | _band(point) | seeds
         for panel in panels
         for curve, line in panel.curves.items()
         for point in line

@@ -49,7 +49,7 @@ def run(
 
     Where another process is playing in that directory, `wait` for it instead of raising ConfigError.
     """
-    with _alone(directory, wait) if directory else nullcontext():
+    with alone(directory, wait) if directory else nullcontext():
         return _run(config, dataset, directory, resume, on_start)
 
 
@@ -83,7 +83,7 @@ def _run(config: Config, dataset: Dataset, directory: Path | None, resume: bool,
 
 
 @contextmanager
-def _alone(directory: Path, wait: bool) -> Iterator[None]:
+def alone(directory: Path, wait: bool) -> Iterator[None]:
     """Two processes that write one journal would leave a run that never was.
 
     The directory itself is locked, where the system can do that, and nothing has to be cleared away after a kill.
@@ -170,14 +170,21 @@ class Journal:
         config = tomli_w.dumps(simulation.table)
         write_atomically(directory / "config.toml", config.encode())
         for path in (self.metrics, self.timings):
-            _keep_lines(path, simulation.round)
+            self._keep_lines(path, simulation.round)
 
     def append(self, record: Record, seconds: float) -> None:
         for path, line in ((self.metrics, record), (self.timings, {"seconds": seconds})):
             with path.open("a") as file:
                 file.write(json.dumps(line, separators=(",", ":")) + "\n")
         if self.simulation.round % self.simulation.config.checkpoint_every == 0:
-            self.simulation.save(self.checkpoint)
+            self._save()
+
+    def _save(self) -> None:
+        """The journals are on disk before the checkpoint that counts on them is, also if the machine fails."""
+        for path in (self.metrics, self.timings):
+            with path.open("ab") as file:
+                os.fsync(file.fileno())
+        self.simulation.save(self.checkpoint)
 
     def history(self) -> list[Record]:
         """The rounds that an earlier process played, in brief."""
@@ -195,7 +202,7 @@ class Journal:
 
     def finish(self, summary: dict[str, Any]) -> None:
         model = self.simulation.model
-        self.simulation.save(self.checkpoint)
+        self._save()
         write_atomically(self.directory / "model.safetensors", save(model.arrays()))
         write_atomically(self.directory / "summary.json", (json.dumps(summary, indent=2) + "\n").encode())
 
@@ -212,16 +219,20 @@ class Journal:
         wanted = self.simulation.table
         free = "rounds" if self.simulation.config.schedule == "constant" else ""  # else the rate depends on them
         changed = [key for key in {**stored, **wanted} if key != free and stored.get(key) != wanted.get(key)]
+        if wanted["rounds"] < meta["round"]:
+            raise CheckpointError(
+                f"{self.directory} is at round {meta['round']} already: ask for as many at least, or name another --out"
+            )
         if changed:
             raise CheckpointError(
                 f"{self.directory} holds a run with another {', '.join(changed)}; "
                 "resume with the settings in its config.toml, or name another --out"
             )
 
-
-def _keep_lines(path: Path, count: int) -> None:
-    """Cut off what was written after the checkpoint, a torn last line included."""
-    lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
-    if len(lines) < count:
-        raise CheckpointError(f"{path} has {len(lines)} rounds but the checkpoint is at round {count}")
-    write_atomically(path, b"".join(lines[:count]))
+    def _keep_lines(self, path: Path, count: int) -> None:
+        """Cut off what was written after the checkpoint, a torn last line included."""
+        lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+        if len(lines) < count:
+            missing = f"{path} has {len(lines)} rounds but the checkpoint is at round {count}"
+            raise CheckpointError(f"{missing}; {self._remedy}")
+        write_atomically(path, b"".join(lines[:count]))
