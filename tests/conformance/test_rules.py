@@ -128,6 +128,8 @@ def test_inputs_and_state_are_never_mutated(rule: Rule[Any]) -> None:
         np.testing.assert_array_equal(array, arrays[name])
     assert checkpoint.pack(state)[1] == packed[1]
     np.testing.assert_array_equal(first.update, second.update)
+    for name, array in checkpoint.pack(first.state)[0].items():
+        assert not np.shares_memory(array, first.update), f"a caller that scales the update would change {name}"
 
 
 @every_rule

@@ -13,6 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 from tesseract_fl.flower import Newcomers, RobustStrategy
 from tesseract_fl.flower.grid import StreamingGrid
@@ -28,6 +31,7 @@ from tesseract_fl.rules.base import Rule
 from tesseract_fl.rules.hardened import Hardened
 from tesseract_fl.rules.krum import Krum
 from tesseract_fl.rules.tesseract import ReputationFilter, Tesseract
+from tesseract_fl.simulation.buffers import REACH, bounded
 from tesseract_fl.types import ConfigError, Updates
 from tests.flower.fake import (
     Arrays,
@@ -165,6 +169,22 @@ def test_a_client_that_is_cut_off_moves_no_statistic() -> None:
     assert 0 < (ours.federation.ledger.verdicts(round=1)[0].weight or 0) < 1e-20
     assert (named_arrays(got)["running_var"] > 1).all()
     assert (named_arrays(got)["running_var"] < 2).all()
+
+
+@given(
+    arrays(np.float64, st.tuples(st.integers(5, 12), st.just(2)), elements=st.floats(0.5, 3.0)),
+    st.lists(st.sampled_from([-1e308, -1.0, 0.0, 1e-9, 10.0, 1e308]), max_size=4),
+)
+def test_a_minority_leaves_statistics_near_the_others_and_variances_positive(good: Any, bad: list[float]) -> None:
+    bad = bad[: (len(good) - 1) // 2]
+    sent = np.vstack([good, *[[[value, value]] for value in bad]])
+    limited = bounded(sent)
+    assert (limited >= 0).all()
+    assert limited.max() <= 3.0 + REACH * 2.5
+    means = bounded(sent - [0.0, 2.0])
+    assert means.min() >= -1.5 - REACH * 2.5
+    if not bad and np.ptp(good) < np.median(np.abs(good - np.median(good, axis=0)), axis=0).min() * REACH:
+        np.testing.assert_array_equal(means, sent - [0.0, 2.0])
 
 
 def test_where_a_rule_has_no_weights_buffers_are_combined_by_their_median() -> None:

@@ -300,7 +300,7 @@ def faba(U: Rows, f: int) -> list[float]:
     return mean_row(remaining)
 
 
-def foolsgold_alpha(H: Rows) -> list[float]:
+def foolsgold_alpha(H: Rows, confidence: float = 1.0) -> list[float]:
     rows = list(H)
     n = len(rows)
     cs = [
@@ -316,7 +316,7 @@ def foolsgold_alpha(H: Rows) -> list[float]:
     result = []
     for a in alpha:
         a = min(a / largest, 0.99)
-        result.append(0.0 if a == 0 else min(max(math.log(a / (1 - a)) + 0.5, 0.0), 1.0))
+        result.append(0.0 if a == 0 else min(max(confidence * (math.log(a / (1 - a)) + 0.5), 0.0), 1.0))
     return result
 
 

@@ -1,4 +1,4 @@
-"""FoolsGold where its weights hang on the last digit: everybody sent the same."""
+"""FoolsGold where its weights hang on the last digit, because everybody sent the same, and with another confidence."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pytest
 
 from tesseract_fl.rules.foolsgold import FoolsGold
 from tesseract_fl.types import Updates
+from tests.naive import oracles
 
 
 @pytest.mark.parametrize("memory", [True, False])
@@ -24,3 +25,14 @@ def test_where_everybody_sends_the_same_direction_the_model_stays(memory: bool, 
             out = rule.aggregate(sent, state)
             state = out.state
             assert not out.update.any(), (seed, t)
+
+
+@pytest.mark.parametrize("confidence", [0.3, 1.0, 2.0])
+def test_confidence_is_the_papers(confidence: float) -> None:
+    rng = np.random.default_rng(0)
+    sent = rng.normal(size=(12, 5)) + 1.0
+    rule = FoolsGold(confidence=confidence)
+    out = rule.aggregate(Updates(matrix=sent, ids=tuple(f"{i:02}" for i in range(12)), round=1), rule.init(5))
+    alpha = np.array(oracles.foolsgold_alpha(sent.tolist(), confidence))
+    assert ((alpha > 0) & (alpha < 1)).any()
+    np.testing.assert_allclose(out.weights, alpha / alpha.sum(), rtol=1e-9)

@@ -158,7 +158,9 @@ class Federation:
     def _moved(self, out: Aggregate, buffers: Float64s) -> dict[str, np.ndarray[Any, Any]]:
         before = np.empty(self.model.buffers.d)
         self.model.buffers.flatten(self.model.arrays, out=before)
-        arrays = self.model.moved(out.update, combined(bounded(buffers), out.weights, before))
+        for slot in self.model.buffers:
+            buffers[:, slot.columns] = bounded(buffers[:, slot.columns])
+        arrays = self.model.moved(out.update, combined(buffers, out.weights, before))
         if not all(np.isfinite(array).all() for array in arrays.values()):
             raise RoundSkipped(f"round {self.round + 1}: the update would make the model infinite; it is kept")
         return arrays

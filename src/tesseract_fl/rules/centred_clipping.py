@@ -62,7 +62,7 @@ class CentredClipping(Rule[CentredClippingState]):
 
         def finish(updates: Updates, state: CentredClippingState) -> tuple[Matrix, CentredClippingState]:
             update = self._mixture(weights, updates, state)
-            return update, CentredClippingState(centre=kernels.host(update))
+            return update, CentredClippingState(centre=kernels.host(update).copy())
 
         return Verdict(finish, weights[:n], {"clipped": (clip < 1).tolist()})
 

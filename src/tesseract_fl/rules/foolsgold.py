@@ -30,7 +30,7 @@ class FoolsGold(WeightingRule[FoolsGoldState]):
 
     cs_il = cosine of the accumulated updates, cs_ii = 0,  v_i = max_l cs_il
     pardon:  cs_il ← cs_il · v_i/v_l  where v_l > v_i
-    α_i = 1 − max_l cs_il, divided by the largest, at most 0.99, then logit(α_i)·`confidence` + 0.5,
+    α_i = 1 − max_l cs_il, divided by the largest, at most 0.99, then `confidence`·(logit(α_i) + 0.5),
     cut to [0, 1];  g = Σ α_i u_i / Σ α_i
 
     `memory=False` takes this round's updates alone. Where all α are 0, because everybody sent the same, the
@@ -95,5 +95,5 @@ def foolsgold_weights(gram: Float64s, confidence: float = 1.0) -> Float64s:
     alpha = np.minimum(alpha / alpha.max(), 0.99)
     with np.errstate(divide="ignore"):
         logit = np.log(alpha / (1 - alpha))
-    weights: Float64s = np.clip(confidence * logit + 0.5, 0, 1)
+    weights: Float64s = np.clip(confidence * (logit + 0.5), 0, 1)
     return weights

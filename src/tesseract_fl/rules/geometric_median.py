@@ -17,7 +17,8 @@ class GeometricMedian(GramRule):
 
     z ← Σ β_i u_i / Σ β_i,  β_i = 1 / max(ν, ‖u_i − z‖)
 
-    from the mean, until no weight moves by more than `tolerance` of itself or `iterations` are done. ν = `smoothing`.
+    from the mean, until no weight moves by more than `tolerance` of itself or `iterations` are done. ν = `smoothing`,
+    in the units of an update: updates no longer than that are averaged.
 
     >>> from tesseract_fl.types import Updates
     >>> rule = GeometricMedian()

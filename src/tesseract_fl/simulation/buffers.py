@@ -10,16 +10,19 @@ REACH = 5 * 1.4826  # median absolute deviations: five deviations where values a
 
 
 def bounded(rows: Float64s) -> Float64s:
-    """No value farther from its column's median than REACH median deviations: a weight, however small, bounds nothing.
+    """One array's statistics, a row for each client: a weight, however small, bounds nothing, so this does.
 
-    >>> bounded(np.array([[1.0], [2.0], [3.0], [-3e38]])).min() > -15
-    True
+    No value is farther from its column's median than REACH median deviations, and none is negative where most clients
+    have no negative one in the whole array: a variance stays one.
+
+    >>> bounded(np.array([[1.0], [2.0], [3.0], [2.5], [-3e38]])).ravel().tolist()
+    [1.0, 2.0, 3.0, 2.5, 0.0]
     """
     with np.errstate(over="ignore"):  # the largest numbers may be farther apart than there are numbers
         middle = np.median(rows, axis=0)
         reach = REACH * np.median(np.abs(rows - middle), axis=0)
     limited: Float64s = np.clip(rows, middle - reach, middle + reach)
-    return limited
+    return np.maximum(limited, 0) if (rows >= 0).all(axis=1).mean() > 0.5 else limited
 
 
 def combined(rows: Float64s, weights: Float64s | None, before: Float64s) -> Float64s:

@@ -3,6 +3,9 @@
 A client is *caught* in a round if the gate turned it away, if the rule penalised it, or, where the rule gives no
 verdicts, if it weighs less than `CUT_OFF`. A rule without verdicts or weights, as the median, catches nobody itself;
 in a round that was skipped only the gate does.
+
+Weights are those by which updates are multiplied. Rules that scale updates to a length (fltrust, norm_clipping,
+centred_clipping, hardened) have the scale in them: a long update weighs little there however far it pulls.
 """
 
 from __future__ import annotations
