@@ -35,4 +35,5 @@ def test_confidence_is_the_papers(confidence: float) -> None:
     out = rule.aggregate(Updates(matrix=sent, ids=tuple(f"{i:02}" for i in range(12)), round=1), rule.init(5))
     alpha = np.array(oracles.foolsgold_alpha(sent.tolist(), confidence))
     assert ((alpha > 0) & (alpha < 1)).any()
+    assert out.weights is not None
     np.testing.assert_allclose(out.weights, alpha / alpha.sum(), rtol=1e-9)
