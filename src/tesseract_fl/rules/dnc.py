@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import secrets
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +18,10 @@ from tesseract_fl.types import Cohort, ConfigError, Float64s, PreconditionError,
 
 @dataclass(frozen=True, eq=False)
 class DnCState(State):
-    """`parameters`: d, which a block of columns can't tell by itself."""
+    """`parameters`: d, which a block of columns can't tell by itself. `seed`: what coordinates are drawn from."""
 
     parameters: int
+    seed: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +30,7 @@ class DnC(HonestMajority, WeightingRule[DnCState]):
 
     `iterations` times, on `coordinates` randomly drawn coordinates: v the top right singular vector of the centred
     updates, s_i = ⟨u_i − ū, v⟩²; the ⌈`drop`·f⌉ highest s_i are out. g is the mean of those who were never out.
+    Whoever foresees the coordinates passes, so without a `seed` the state draws one by chance.
 
     Shejwalkar, Houmansadr: Manipulating the Byzantine: Optimizing Model Poisoning Attacks and Defenses for
     Federated Learning, 2021.
@@ -38,7 +41,7 @@ class DnC(HonestMajority, WeightingRule[DnCState]):
     iterations: int = 1
     coordinates: int = 10_000
     drop: float = 1.0
-    seed: int = 0
+    seed: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -60,13 +63,13 @@ class DnC(HonestMajority, WeightingRule[DnCState]):
         return share(self.drop, resolve_f(self.f, n))
 
     def init(self, d: int) -> DnCState:
-        return DnCState(parameters=d)
+        return DnCState(parameters=d, seed=secrets.randbits(63) if self.seed is None else self.seed)
 
     def statistic(self, updates: Updates, state: DnCState) -> Float64s:
         """For each iteration the centred Gram matrix of its coordinates, as far as they are in this block."""
         grams = []
         for iteration in range(self.iterations):
-            rng = generator(self.seed, f"dnc {iteration}", updates.round)
+            rng = generator(state.seed, f"dnc {iteration}", updates.round)
             drawn = rng.choice(state.parameters, min(self.coordinates, state.parameters), replace=False)
             inside = drawn[(drawn >= updates.offset) & (drawn < updates.offset + updates.d)] - updates.offset
             grams.append(kernels.gram(updates.matrix[:, np.sort(inside)]))

@@ -140,7 +140,8 @@ class Config:
                 spec = {"name": default, **spec}
             else:
                 raise ConfigError(f"{name} must be a name or a table, got {spec!r}")
-            settings[name] = registry.build(kind, spec, **({"f": f} if kind == "rules" else {}))
+            own = {"f": f, "seed": settings.get("seed", defaults["seed"])} if kind == "rules" else {}
+            settings[name] = registry.build(kind, spec, **own)
         settings["gate"] = _part("gate", Gate, settings.get("gate", {}))
         settings["knowledge"] = _part("knowledge", Knowledge, _granted(settings.get("knowledge", "full")))
         return cls(**settings)

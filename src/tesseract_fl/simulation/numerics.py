@@ -15,7 +15,7 @@ REVISED = {
     "adaptive_krum": 1,
     "adaptive_trim": 1,
     "camp_mean": 1,
-    "dnc": 1,
+    "dnc": 2,
     "foolsgold": 1,
     "hardened": 4,
     "resnet18": 1,
