@@ -112,7 +112,7 @@ def hardened_round(
     rows = [[float(u) for u in row] for row in U]
     state = {"reputation": {}, "memory": {kind: {} for kind in kinds}, "seen": {}, "probation": {}, "age": 0, **state}
     probation = dict(state["probation"])
-    if state["age"] >= set_to["probation"]:
+    if set_to["probation"] and state["age"] >= set_to["probation"]:
         probation |= {client: set_to["probation"] for client in ids if client not in state["seen"]}
     before = hardened_weights(ids, {**state, "probation": probation}, set_to["newcomers"])
 

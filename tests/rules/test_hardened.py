@@ -183,6 +183,15 @@ def test_newcomers_together_have_no_more_than_their_share() -> None:
         assert np.linalg.norm(bounded.update) <= rule.reach * longest
 
 
+def test_without_probation_nobody_is_a_newcomer() -> None:
+    rule = Hardened(f=0.2, probation=0)
+    new = tuple(f"new{i}" for i in range(3))
+    ids = (*(f"c{i}" for i in range(7)), *new)
+    out = rule.aggregate(named(sent(np.random.default_rng(9), "honest"), 8, ids), settled(rule))
+    assert rule._welcomed(named(sent(np.random.default_rng(9), "honest"), 8, ids).cohort, settled(rule)).probation == {}
+    assert not out.state.probation
+
+
 def test_newcomers_are_not_held_down_below_established_clients_that_are_cut_off() -> None:
     rule = Hardened(f=0.2, probation=5)
     state = settled(rule)

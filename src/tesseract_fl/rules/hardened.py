@@ -173,7 +173,7 @@ class Hardened(HonestMajority, WeightingRule[HardenedState]):
 
     def _welcomed(self, cohort: Cohort, state: HardenedState) -> HardenedState:
         """The state with those on probation who have just come, if the federation is older than that."""
-        if state.age < self.probation:
+        if not self.probation or state.age < self.probation:
             return state
         new = {client: self.probation for client in cohort.ids if client not in state.seen}
         return replace(state, probation={**state.probation, **new})
