@@ -20,9 +20,9 @@ CAMPS = ("benign", "malicious")
 class CampMean(WeightingRule[TesseractState]):
     """FedSGD of the benign or of the malicious clients alone; for experiments, because no real server knows them.
 
-    As in a simulation, the clients numbered 0 … f − 1 are the malicious ones, and whoever has no number is benign. Everybody has
-    to take part in every round: where some do not, f is the number of malicious ones expected in a round, and the camps
-    are mixed up. The report has the flip-scores of all.
+    As in a simulation, the clients numbered 0 … f − 1 are the malicious ones, and whoever has no number is benign.
+    Everybody has to take part in every round: where some do not, f is the number of malicious ones expected in a round,
+    and the camps are mixed up. The report has the flip-scores of all.
 
     >>> rule = CampMean(f=1)
     >>> sent = Updates(matrix=np.array([[9.0], [1.0], [3.0]]), ids=("0", "1", "2"), round=1)
