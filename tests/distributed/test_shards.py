@@ -15,6 +15,7 @@ from tesseract_fl.distributed.intake import Intake
 from tesseract_fl.distributed.shard import cut
 from tesseract_fl.gate import Gate
 from tesseract_fl.rules.base import Rule
+from tesseract_fl.rules.dnc import DnC
 from tesseract_fl.rules.tesseract import ReputationFilter, Tesseract
 from tesseract_fl.rules.transforms import NearestNeighbourMixing
 from tesseract_fl.types import ConfigError, PreconditionError, ShardError, Updates
@@ -27,7 +28,7 @@ NESTED = {
     "reputation_filter+foolsgold": ReputationFilter(f=2, inner=RULES["foolsgold"]),
     "reputation_filter+nnm+tesseract": ReputationFilter(f=2, inner=NearestNeighbourMixing(f=2, inner=Tesseract(f=2))),
 }
-ALL = RULES | NESTED
+ALL = RULES | NESTED | {"dnc, some coordinates": DnC(f=2, coordinates=10)}
 every_rule = pytest.mark.parametrize("rule", ALL.values(), ids=ALL.keys())
 
 
@@ -69,7 +70,8 @@ def assert_same(sharded: Any, shards: Shards, single: Any) -> None:
 @pytest.mark.parametrize("parts", [1, PARTS])
 def test_shards_equal_one_process_over_rounds(rule: Rule[Any], parts: int) -> None:
     shards = LocalShards(D, parts)
-    state, single = init(rule, shards), rule.init(D)
+    state = init(rule, shards)
+    single = gather(state, shards)
     for t in range(1, 5):
         out, expected = play_sharded(rule, shards, t, state), rule.aggregate(in_one_process(t, parts), single)
         assert_same(out, shards, expected)
@@ -79,7 +81,8 @@ def test_shards_equal_one_process_over_rounds(rule: Rule[Any], parts: int) -> No
 @every_rule
 def test_and_another_cut_differs_in_the_order_of_sums_only(rule: Rule[Any]) -> None:
     shards = LocalShards(D, PARTS)
-    state, single = init(rule, shards), rule.init(D)
+    state = init(rule, shards)
+    single = gather(state, shards)
     for t in range(1, 4):
         out, expected = play_sharded(rule, shards, t, state), rule.aggregate(in_one_process(t, None), single)
         np.testing.assert_allclose(out.update, expected.update, rtol=1e-5, atol=1e-6)
