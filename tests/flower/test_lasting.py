@@ -209,6 +209,10 @@ def test_newcomers_are_not_measured_by_those_who_are_cut_off(passed: list[float]
     np.testing.assert_array_equal(held_down(weights, np.arange(len(weights)) >= len(passed)), weights)
 
 
+def test_where_nobody_weighs_anything_nobody_is_held_down() -> None:
+    np.testing.assert_array_equal(held_down(np.zeros(3), np.array([False, False, True])), np.zeros(3))
+
+
 def test_a_ban_and_a_pardon_are_heeded_from_the_next_round_on(tmp_path: Path) -> None:
     serve(tmp_path, 3)
     operator = Ledger.existing(tmp_path)

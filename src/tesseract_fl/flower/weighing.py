@@ -80,7 +80,7 @@ def held_down(weights: Float64s, new: np.ndarray[Any, np.dtype[np.bool_]]) -> Fl
     >>> held_down(np.array([0.2, 0.2, 0.2, 0.4]), np.array([False, False, False, True])).tolist()
     [0.25, 0.25, 0.25, 0.25]
     """
-    if not new.any() or weights[~new].sum() < weights[new].sum():
+    if not new.any() or weights[~new].sum() <= weights[new].sum():
         return weights
     limited = np.where(new, np.minimum(weights, np.median(weights[~new])), weights)
     held: Float64s = limited / limited.sum()
