@@ -11,10 +11,13 @@ from statistics import mean
 import pytest
 
 ROOT = Path(__file__).parent.parent
-CLAIM = re.compile(r"the paper's rule ends at\s+most (\d+) points.*?`hardened` at most (\d+)", re.DOTALL)
+CLAIM = re.compile(
+    r"the paper's rule ends at\s+most (\d+) points.*?CIFAR-10.*?other data at most (\d+),.*?`hardened` at most (\d+)",
+    re.DOTALL,
+)
 
 
-def losses(rule: str) -> list[float]:
+def losses(rule: str, without: str = "") -> list[float]:
     """How many points a rule ends below the plain mean that nobody attacks, in every setting, means over seeds."""
     found = []
     for path in (ROOT / "results").rglob("*.csv"):
@@ -24,16 +27,20 @@ def losses(rule: str) -> list[float]:
                 setting = tuple(row.get(name, "") for name in ("data", "partition", "participation"))
                 value = float(row["ours"]) if "ours" in row else 100 * float(row["accuracy"])
                 accuracy[setting][row["rule"], row["attack"]].append(value)
-        for runs in accuracy.values():
+        for setting, runs in accuracy.items():
+            if setting[0] == without:
+                continue
             for attack in ("full_trim", "full_krum"):
                 if ("fedsgd", "none") in runs and (rule, attack) in runs:
                     found.append(mean(runs["fedsgd", "none"]) - mean(runs[rule, attack]))
     return found
 
 
-@pytest.mark.parametrize(("place", "rule"), [(1, "tesseract"), (2, "hardened")])
-def test_what_the_two_attacks_of_the_paper_cost_at_most(place: int, rule: str) -> None:
+@pytest.mark.parametrize(
+    ("place", "rule", "without"), [(1, "tesseract", ""), (2, "tesseract", "cifar10"), (3, "hardened", "")]
+)
+def test_what_the_two_attacks_of_the_paper_cost_at_most(place: int, rule: str, without: str) -> None:
     claimed = CLAIM.search((ROOT / "SECURITY.md").read_text())
     assert claimed
-    assert len(losses(rule)) >= 5
-    assert max(losses(rule)) <= int(claimed[place])
+    assert len(losses(rule, without)) >= 5
+    assert max(losses(rule, without)) <= int(claimed[place])
