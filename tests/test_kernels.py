@@ -130,9 +130,14 @@ def test_products_of_settled_rows_are_formed_once(same: bool, seed: int, n: int,
         U[:first] = rng.normal(-1, 3, (1 if same else first, d))
         np.testing.assert_array_equal(kernels.gram(U, centre=None, settled=settled), kernels.gram(U, centre=None))
         np.testing.assert_array_equal(kernels.sign_products(U, settled=settled), kernels.sign_products(U))
+        np.testing.assert_array_equal(kernels.squared_norms(U, settled=settled), kernels.squared_norms(U))
+        for s in (kernels.sign(U[0]), kernels.sign(U[-1])):  # as when somebody asks from another state
+            np.testing.assert_array_equal(kernels.flip_scores(U, s, settled=settled), kernels.flip_scores(U, s))
         distances, asked = (kernels.squared_distances(kernels.gram(U, settled=which)) for which in (None, settled))
         np.testing.assert_allclose(asked, distances, rtol=1e-9, atol=1e-9)
+    s = kernels.sign(U[0])
     before = kernels.gram(U, centre=None, settled=settled)
+    flips, norms = kernels.flip_scores(U, s, settled=settled), kernels.squared_norms(U)
     U[first:] = 0  # which nobody who says that these rows are settled may do
     U[0] *= 2
     after = kernels.gram(U, centre=None, settled=settled)
@@ -140,7 +145,9 @@ def test_products_of_settled_rows_are_formed_once(same: bool, seed: int, n: int,
     assert not (after[first:, 0]).any()
     signs = kernels.sign_products(U, settled=settled)
     assert (np.diagonal(signs)[first:] == d).all()
-    assert not signs[first:, 0].any()
+    np.testing.assert_array_equal(kernels.flip_scores(U, s, settled=settled)[first:], flips[first:])
+    np.testing.assert_array_equal(kernels.squared_norms(U, settled=settled)[first:], norms[first:])
+    np.testing.assert_array_equal(kernels.squared_norms(U, settled=settled)[:1], 4 * norms[:1])
 
 
 def test_results_do_not_depend_on_the_number_of_threads() -> None:

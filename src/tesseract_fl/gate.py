@@ -28,7 +28,7 @@ import numpy as np
 from tesseract_fl.kernels import squared_norms
 from tesseract_fl.layout import Layout
 from tesseract_fl.mapped import mapping
-from tesseract_fl.types import ClientId, Cohort, ConfigError, Float64s, Matrix, QuorumError, Rejection, Updates
+from tesseract_fl.types import ClientId, Cohort, ConfigError, Float64s, Matrix, QuorumError, Rejection, Settled, Updates
 
 Defect: TypeAlias = tuple[str, str]  # a code and a sentence
 
@@ -76,13 +76,20 @@ class Gate:
             raise ConfigError(f"gate: max_samples must be a positive number, got {self.max_samples}")
 
     def screen(
-        self, matrix: Matrix, ids: Sequence[ClientId], *, round: int, samples: Sequence[Any] | None = None
+        self,
+        matrix: Matrix,
+        ids: Sequence[ClientId],
+        *,
+        round: int,
+        samples: Sequence[Any] | None = None,
+        settled: Settled | None = None,
     ) -> Updates:
         """Check the values of updates that already are rows, and see whether enough of them remain."""
         claims = [None] * len(ids) if samples is None else samples
         admissions = Admissions(self, round)
         row_of: dict[ClientId, int] = {}
-        for row, (client, squared, claim) in enumerate(zip(ids, squared_norms(matrix), claims, strict=True)):
+        norms = squared_norms(matrix, settled=settled)
+        for row, (client, squared, claim) in enumerate(zip(ids, norms, claims, strict=True)):
             defect = admissions.defect(client, squared, claim)
             if defect is None:
                 admissions.admit(client, squared, claim)
@@ -100,6 +107,7 @@ class Gate:
             round=round,
             samples=cohort.samples,
             rejected=cohort.rejected,
+            settled=settled if keep.all() else None,
         )
 
 

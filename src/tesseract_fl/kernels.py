@@ -87,8 +87,10 @@ def _flip_scores(U: Any, s: Any, out: Any) -> None:
         out[a], out[b], out[c], out[e] = energy_a, energy_b, energy_c, energy_e
 
 
-def flip_scores(U: Matrix, s: npt.NDArray[np.int8]) -> Float64s:
+def flip_scores(U: Matrix, s: npt.NDArray[np.int8], *, settled: Settled | None = None) -> Float64s:
     """FS_i = Σ_j u_ij² · [sign(u_ij) ≠ s_j]: energy that goes against s, the signs of the last global update."""
+    if settled is not None:
+        return _settled_rows(U, settled, "flips", s, lambda rows: flip_scores(rows, s))
     if not on_cpu(U):
         import torch
 
@@ -136,8 +138,10 @@ def _squared_norms(U: Any, out: Any) -> None:
         out[i] = total
 
 
-def squared_norms(U: Matrix) -> Float64s:
+def squared_norms(U: Matrix, *, settled: Settled | None = None) -> Float64s:
     """‖u_i‖² for every row; not finite exactly where the row of float32 is not."""
+    if settled is not None:
+        return _settled_rows(U, settled, "norms", None, squared_norms)
     if not on_cpu(U):
         return _float64s(U.double().square().sum(dim=1))
     if mapped.mapping(U) is not None:
@@ -249,22 +253,25 @@ def _gram(U: Any, z: Any, first: Any, parts: Any) -> None:
     for part in prange(len(parts)):
         G = parts[part]
         X = np.zeros((size, _GRAM), np.float64)
+        centre = np.zeros(_GRAM, np.float64)
         stop = min((part + 1) * share, d)
         for start in range(part * share, stop, _GRAM):
             width = min(_GRAM, stop - start)
-            centre = np.zeros(_GRAM, np.float64)
-            for i in range(n):
-                for j in range(width):
-                    X[i, j] = U[i, start + j]
-                    centre[j] += X[i, j]
-            centre /= n
             if len(z):
                 centre[:width] = z[start : start + width]
-            for i in range(n):
-                for j in range(width):
-                    X[i, j] -= centre[j]
-                X[i, width:] = 0.0
+            else:
+                centre[:] = 0.0
+                for i in range(n):
+                    u = U[i, start : start + width]
+                    for j in range(width):
+                        centre[j] += u[j]
+                centre /= n
             for a in range(0, size, 4):
+                for i in range(a, min(a + 4, n)):
+                    u, x = U[i, start : start + width], X[i]
+                    for j in range(width):
+                        x[j] = u[j] - centre[j]
+                    x[width:] = 0.0
                 for b in range(0, min(a + 4, first), 2):
                     _add_products(X, a, b, G)
 
@@ -323,6 +330,14 @@ def _parts(n: int, d: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     return np.zeros((min(_PARTS, max(1, d // (8 * n))), n, n), dtype)
 
 
+def _settled_rows(U: Matrix, settled: Settled, name: str, given: Any, form: Callable[[Matrix], Float64s]) -> Float64s:
+    """A number for each row; those of settled rows are formed once for what is given."""
+    kept = settled.kept
+    if name not in kept or not np.array_equal(kept[name][0], given):
+        kept[name] = given, form(U[settled.first :])
+    return np.concatenate([form(U[: settled.first]), kept[name][1]])
+
+
 def _settled_mean(U: Floats, settled: Settled) -> Float64s:
     if "mean" not in settled.kept:
         settled.kept["mean"] = U[settled.first :].mean(axis=0, dtype=np.float64)
@@ -337,7 +352,7 @@ def _settled_products(U: Floats, settled: Settled, name: object, form: Callable[
         lower = form(len(U))
         kept[name] = lower[m:, m:].copy()
         return lower
-    same = bool((U[1:m] == U[:1]).all())  # colluders often send one and the same
+    same = all((U[1:m, part] == U[:1, part]).all() for part in (slice(8), slice(None)))  # as colluders often do
     lower = form(1 if same else m)
     if same:
         lower[:m, :m] = np.tril(np.full((m, m), lower[0, 0]))
@@ -381,21 +396,23 @@ def _signs(row: Any) -> Any:
 
 
 @njit(parallel=True, cache=True)
-def _sign_products(U: Any, first: Any, parts: Any) -> None:
-    """The lower triangle of Σ_j sign(u_ij)·sign(u_lj), each part of the columns by itself; only the `first` columns.
-
-    64 signs are a word of those that are not 0 and a word of those that are positive.
-    """
+def _pack_signs(U: Any, words: Any) -> None:
     n, d = U.shape
-    share = (d + len(parts) - 1) // len(parts)
+    for i in prange(n):
+        for w in range((d + 63) // 64):
+            words[i, w // _WORDS, 0, w % _WORDS], words[i, w // _WORDS, 1, w % _WORDS] = _signs(
+                U[i, 64 * w : min(64 * w + 64, d)]
+            )
+
+
+@njit(parallel=True, cache=True)
+def _sign_products(words: Any, first: Any, parts: Any) -> None:
+    """The lower triangle of Σ_j sign(u_ij)·sign(u_lj), each part of the blocks by itself; only the `first` columns."""
+    n, blocks = words.shape[:2]
     for part in prange(len(parts)):
         G = parts[part]
-        some, positive = np.zeros((n, _WORDS), np.uint64), np.zeros((n, _WORDS), np.uint64)
-        stop = min((part + 1) * share, d)
-        for start in range(part * share, stop, 64 * _WORDS):
-            for i in range(n):
-                for w in range(_WORDS):
-                    some[i, w], positive[i, w] = _signs(U[i, start + 64 * w : min(start + 64 * w + 64, stop)])
+        for block in range(part, blocks, len(parts)):
+            some, positive = words[:, block, 0].copy(), words[:, block, 1].copy()
             for i in range(n):
                 for k in range(min(i + 1, first)):
                     both = unequal = np.int64(0)
@@ -407,19 +424,33 @@ def _sign_products(U: Any, first: Any, parts: Any) -> None:
 
 
 def sign_products(U: Matrix, *, settled: Settled | None = None) -> Float64s:
-    """Σ_j sign(u_ij)·sign(u_lj) for all pairs of rows; with `settled`, those of two settled rows are formed once."""
+    """Σ_j sign(u_ij)·sign(u_lj) for all pairs of rows; with `settled`, those of two settled rows are formed once.
+
+    64 signs are a word of those that are not 0 and a word of those that are positive.
+    """
     if not on_cpu(U):
         return _device_gram(U.sign(), None)
     rows = host(U)
 
+    def packed(rows: Floats) -> npt.NDArray[np.uint64]:
+        words = np.zeros((len(rows), -(-rows.shape[1] // (64 * _WORDS)), 2, _WORDS), np.uint64)
+        _pack_signs(rows, words)
+        return words
+
     def form(first: int) -> Float64s:
         n, d = rows.shape
         parts = _parts(n, d, np.int64)
-        _sign_products(rows, first, parts)
+        _sign_products(words, first, parts)
         lower: Float64s = parts.sum(axis=0).astype(np.float64)
         return lower
 
-    return _mirrored(form(len(rows)) if settled is None else _settled_products(rows, settled, "signs", form))
+    if settled is None:
+        words = packed(rows)
+        return _mirrored(form(len(rows)))
+    if "words" not in settled.kept:
+        settled.kept["words"] = packed(rows[settled.first :])
+    words = np.concatenate([packed(rows[: settled.first]), settled.kept["words"]])
+    return _mirrored(_settled_products(rows, settled, "signs", form))
 
 
 def squared_distances(gram: Float64s) -> Float64s:

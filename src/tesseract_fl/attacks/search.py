@@ -124,17 +124,18 @@ class Camouflage(Attack):
 
     def _craft(self, view: View, rng: np.random.Generator) -> Matrix:
         p = deviation(view, self.deviation)
-        length = math.sqrt(dot(p, p))
-        if length == 0:
+        norm = math.sqrt(dot(p, p))
+        if norm == 0:
             return view.honest("camouflage: the honest updates have no direction to go against")
-        p *= float(np.median(np.sqrt(squared_norms(view.known)))) / length
+        p *= float(np.median(np.sqrt(squared_norms(view.known)))) / norm
         if self.part is not None:
             p = p / math.sqrt(self.part) * (rng.random((view.c, len(p))) < self.part)
+        push, length = p.astype(view.dtype), self.boost or 1.0
 
         def rows(gamma: float) -> Matrix:
-            return ((self.boost or 1.0) * (math.sqrt(1 - gamma**2) * view.own + gamma * p)).astype(view.dtype)
+            return (length * math.sqrt(1 - gamma**2)) * view.own + (length * gamma) * push
 
-        downwards = np.linspace(self.most, 0, self.steps + 1)
+        downwards = np.linspace(self.most, 0, self.steps + 1).tolist()
         passed = next((gamma for gamma in downwards[:-1] if self._unpunished(view, rows(gamma))), 0.0)
         if passed == self.most:
             return rows(passed)

@@ -136,7 +136,8 @@ class Hardened(HonestMajority, WeightingRule[HardenedState]):
         matrix, settled = updates.matrix, updates.settled
         gram = kernels.gram(matrix, centre=None, settled=settled)
         signs = kernels.sign_products(matrix, settled=settled)
-        return np.column_stack([gram, signs, kernels.flip_scores(matrix, state.direction)])
+        flips = kernels.flip_scores(matrix, state.direction, settled=settled)
+        return np.column_stack([gram, signs, flips])
 
     def weigh(
         self, statistic: Float64s, cohort: Cohort, state: HardenedState

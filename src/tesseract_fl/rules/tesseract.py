@@ -69,7 +69,7 @@ class Tesseract(HonestMajority, WeightingRule[TesseractState]):
         return TesseractState(direction=np.zeros(d, np.int8))
 
     def statistic(self, updates: Updates, state: TesseractState) -> Float64s:
-        return flip_scores(updates.matrix, state.direction)
+        return flip_scores(updates.matrix, state.direction, settled=updates.settled)
 
     def weigh(
         self, statistic: Float64s, cohort: Cohort, state: TesseractState

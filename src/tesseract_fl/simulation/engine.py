@@ -172,10 +172,18 @@ class Simulation:
                 x, y = self.config.attack.poison(x, y, classes=self.classes, round=self.round)
             yield channels_last(x), y
 
-    def _admitted(self, matrix: Matrix, present: Ints, ids: list[ClientId], trusted: Floats | None) -> Updates:
+    def _admitted(
+        self,
+        matrix: Matrix,
+        present: Ints,
+        ids: list[ClientId],
+        trusted: Floats | None,
+        settled: Settled | None = None,
+    ) -> Updates:
         """What the rule gets to see: what the gate let through, and the server's own update."""
         samples = [len(self.samples[client]) for client in present]
-        return replace(self.config.gate.screen(matrix, ids, round=self.round, samples=samples), trusted=trusted)
+        admitted = self.config.gate.screen(matrix, ids, round=self.round, samples=samples, settled=settled)
+        return replace(admitted, trusted=trusted)
 
     def _attack(self, matrix: Matrix, c: int, present: Ints, ids: list[ClientId], trusted: Floats | None) -> Record:
         """Write the rows of the c malicious clients, which are the first: `present` is sorted."""
@@ -191,9 +199,7 @@ class Simulation:
 
         def ask(rows: Matrix, state: Any = None) -> Aggregate:
             matrix[:c] = rows
-            updates = self._admitted(matrix, present, ids, trusted)
-            if updates.n == len(ids):
-                updates = replace(updates, settled=settled)
+            updates = self._admitted(matrix, present, ids, trusted, settled)
             return self.config.rule.aggregate(updates, self.state if state is None else state)
 
         view = View(
