@@ -203,10 +203,16 @@ class Aggregate:
     """What a rule made of a round.
 
     `weights[i]` is what client `ids[i]` contributed, None for coordinate-wise rules. `report` is flat
-    and JSON-able; lists in it are in the order of the round's client ids.
+    and JSON-able; lists in it are in the order of the round's client ids. A rule that also scales updates to a length
+    reports its clients' `share` apart from that.
     """
 
     update: Matrix
     weights: Float64s | None
     state: Any
     report: Mapping[str, Any]
+
+    @property
+    def shares(self) -> Float64s | None:
+        """How much each client counts, however long its update is; None for coordinate-wise rules."""
+        return np.array(self.report["share"]) if "share" in self.report else self.weights

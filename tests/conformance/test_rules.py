@@ -72,6 +72,24 @@ def test_who_asks_again_with_some_rows_settled_is_answered_the_same(rule: Rule[A
         assert asked.report.get("penalised") == alone.report.get("penalised")
 
 
+@every_rule
+def test_shares_are_what_is_left_of_weights_without_the_lengths(rule: Rule[Any]) -> None:
+    """Somebody sends a thousand times as much: a rule that scales that down must not say that it counts for less."""
+    matrix = honest(0)
+    matrix[0] *= 1000
+    out = first_round(rule, matrix)
+    if out.weights is None:
+        assert out.shares is None
+        return
+    assert out.shares is not None
+    assert out.shares.shape == (N,)
+    assert out.shares.min() >= 0
+    if "share" in out.report:
+        assert out.shares.sum() == pytest.approx(1)
+        assert out.shares[0] > 0.1 / N
+        assert out.weights[0] < 0.1 * out.shares[0]
+
+
 # ---- the definition -------------------------------------------------------------------------------------------
 
 

@@ -15,7 +15,8 @@ from tesseract_fl.rules.coordinate import TrimmedMean
 from tesseract_fl.rules.fedsgd import FedSGD
 from tesseract_fl.rules.krum import MultiKrum
 from tesseract_fl.rules.plan import converse
-from tesseract_fl.rules.transforms import Mixing, NormClipping
+from tesseract_fl.rules.tesseract import ReputationFilter
+from tesseract_fl.rules.transforms import Mixing, NearestNeighbourMixing, NormClipping
 from tesseract_fl.types import Cohort, Updates
 
 N, D = 30, 200
@@ -62,3 +63,16 @@ def test_clipping_needs_a_number_per_client_and_no_square_matrix() -> None:
     cohort = Cohort(ids=tuple(str(i) for i in range(N)), round=1)
     squared = kernels.squared_norms(sent(np.float32))
     assert converse(NormClipping().mixing(cohort), lambda question: squared).shape == (N,)
+
+
+@pytest.mark.parametrize("outer", [NearestNeighbourMixing, ReputationFilter])
+def test_shares_of_a_rule_inside_are_told_outside(outer: Any) -> None:
+    """Clipping scales updates; what stands before it mixes rows, or leaves some out."""
+    rule: Rule[Any] = outer(f=4, inner=NormClipping())
+    updates = Updates(matrix=sent(np.float32), ids=tuple(str(i) for i in range(N)), round=1)
+    out = rule.aggregate(updates, rule.init(D))
+    assert out.shares is not None
+    assert out.weights is not None
+    assert out.shares.sum() == pytest.approx(1)
+    assert out.shares.min() >= 0
+    assert out.weights.sum() < 0.99

@@ -70,6 +70,18 @@ def test_without_verdicts_weights_count_and_without_reputation_too() -> None:
     assert (found["true_positive_rate"], found["false_positive_rate"], found["auroc"]) == (0.5, 0.0, 1.0)
 
 
+def test_an_update_that_is_scaled_down_is_not_cut_off() -> None:
+    found = detection.of_round(record(weights=[1e-6, 0.1, 0.3, 0.6], share=[0.25] * 4), {"0"})
+    assert (found["true_positive_rate"], found["malicious_weight"], found["malicious_weight_max"]) == (0.0, 0.25, 0.25)
+
+
+def test_oversized_updates_are_not_cut_off_by_being_clipped() -> None:
+    config = Config.from_table({**CANCER, "rule": "norm_clipping", "attack": "oversized"})
+    summary = run(config, config.data.read())
+    assert summary["detection"]["cut_off_round"] is None
+    assert summary["detection"]["true_positive_rate"] == 0.0
+
+
 def test_who_was_turned_away_was_caught_and_weighs_nothing() -> None:
     rejected = [{"client": "9", "code": "not_finite", "detail": "NaN"}]
     found = detection.of_round(record(rejected=rejected), {"9"})

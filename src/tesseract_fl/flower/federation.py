@@ -160,7 +160,7 @@ class Federation:
         self.model.buffers.flatten(self.model.arrays, out=before)
         for slot in self.model.buffers:
             buffers[:, slot.columns] = bounded(buffers[:, slot.columns])
-        arrays = self.model.moved(out.update, combined(buffers, out.weights, before))
+        arrays = self.model.moved(out.update, combined(buffers, out.shares, before))
         if not all(np.isfinite(array).all() for array in arrays.values()):
             raise RoundSkipped(f"round {self.round + 1}: the update would make the model infinite; it is kept")
         return arrays

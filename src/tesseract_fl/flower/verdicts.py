@@ -42,6 +42,7 @@ def _admitted(updates: Updates, out: Aggregate, newcomers: Collection[ClientId])
     nothing = [None] * updates.n
     scores, penalised = report.get("flip_score", nothing), report.get("penalised", nothing)
     reputation, why = report.get("reputation", nothing), report.get("why", nothing)
+    shares = nothing if out.shares is None else out.shares.tolist()
     return [
         Verdict(
             round=updates.round,
@@ -57,7 +58,7 @@ def _admitted(updates: Updates, out: Aggregate, newcomers: Collection[ClientId])
                 if part
             ),
             score=scores[i],
-            weight=None if out.weights is None else float(out.weights[i]),
+            weight=shares[i],
             reputation=reputation[i],
             samples=None if updates.samples is None else float(updates.samples[i]),
         )

@@ -61,7 +61,7 @@ def reading(what: Path | str) -> Iterator[None]:
 
 def suspected(record: Mapping[str, Any]) -> int:
     """How many clients a round leaves suspected: turned away, or with next to no weight."""
-    weights = record.get("weights") or []
+    weights = record.get("share") or record.get("weights") or []
     light = [client for client, w in zip(record["clients"], weights, strict=False) if w < NEGLIGIBLE * max(weights)]
     return len({*light, *(rejection["client"] for rejection in record.get("rejected", []))})
 

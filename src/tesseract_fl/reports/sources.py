@@ -251,7 +251,7 @@ def _happened(record: Mapping[str, Any], seconds: float | None) -> Happened:
         codes=[*("" for _ in inside), *(one["code"] for one in rejected)],
         details=[*said, *(one["detail"] for one in rejected)],
         scores=column("flip_score"),
-        weights=column("weights"),
+        weights=column("share" if "share" in record else "weights"),
         reputations=column("reputation"),
         figures={key: value for key, value in record.items() if isinstance(value, float)} | {"seconds": seconds},
         skipped=skipped,

@@ -62,6 +62,6 @@ def write_round(writer: Any, record: Mapping[str, Any], seconds: float) -> None:
     writer.add_scalar("round/seconds", seconds, number)
     writer.add_scalar("round/suspected clients", suspected(record), number)
     writer.add_scalar("round/turned away", len(record.get("rejected", ())), number)
-    for name in ("weights", "reputation"):
+    for name in ("weights", "share", "reputation"):
         if record.get(name):
             writer.add_histogram(f"clients/{name}", np.array(record[name]), number)

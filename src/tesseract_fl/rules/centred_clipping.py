@@ -64,7 +64,7 @@ class CentredClipping(Rule[CentredClippingState]):
             update = self._mixture(weights, updates, state)
             return update, CentredClippingState(centre=kernels.host(update).copy())
 
-        return Verdict(finish, weights[:n], {"clipped": (clip < 1).tolist()})
+        return Verdict(finish, weights[:n], {"clipped": (clip < 1).tolist(), "share": [1 / n] * n})
 
     def _squared_distances(self, weights: Float64s, updates: Updates, state: CentredClippingState) -> Float64s:
         return kernels.squared_distances_from(self._mixture(weights, updates, state), updates.matrix)

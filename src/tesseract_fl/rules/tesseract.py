@@ -152,13 +152,14 @@ class ReputationFilter(HonestMajority, Rule[FilterState[S]]):
             update, after = verdict.finish(updates, state)
             return update, FilterState(direction=sign(update), reputation=judged.reputation, inner=after)
 
-        return Verdict(finish, _spread(verdict.weights, keep), report | {"kept": keep.tolist()})
+        report["kept"] = keep.tolist()
+        if "share" in verdict.report:
+            report["share"] = _spread(verdict.report["share"], keep).tolist()
+        return Verdict(finish, None if verdict.weights is None else _spread(verdict.weights, keep), report)
 
 
-def _spread(weights: Float64s | None, keep: Bools) -> Float64s | None:
-    """Weights of those who were kept, as weights of all."""
-    if weights is None:
-        return None
+def _spread(values: npt.ArrayLike, keep: Bools) -> Float64s:
+    """What those who were kept have, as what all have."""
     spread = np.zeros(len(keep), np.float64)
-    spread[keep] = weights
+    spread[keep] = values
     return spread

@@ -66,7 +66,11 @@ class Transform(Rule[S]):
         verdict = yield from behind(inner, lambda updates: updates.through(lambda block: kernels.mix(A, block), ids))
         if verdict.weights is None:
             return verdict
-        return replace(verdict, weights=A * verdict.weights if A.ndim == 1 else A.T @ verdict.weights)
+        share = np.array(verdict.report.get("share", verdict.weights))
+        if A.ndim == 1:
+            return replace(verdict, weights=A * verdict.weights, report={**verdict.report, "share": share.tolist()})
+        scaled = {"share": (A.T @ share).tolist()} if "share" in verdict.report else {}
+        return replace(verdict, weights=A.T @ verdict.weights, report={**verdict.report, **scaled})
 
 
 @dataclass(frozen=True, kw_only=True)

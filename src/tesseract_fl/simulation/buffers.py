@@ -25,13 +25,13 @@ def bounded(rows: Float64s) -> Float64s:
     return np.maximum(limited, 0) if (rows >= 0).all(axis=1).mean() > 0.5 else limited
 
 
-def combined(rows: Float64s, weights: Float64s | None, before: Float64s) -> Float64s:
-    """Σ w_i b_i / Σ w_i over the admitted clients, n × b, with the weights that their updates have.
+def combined(rows: Float64s, shares: Float64s | None, before: Float64s) -> Float64s:
+    """Σ w_i b_i / Σ w_i over the admitted clients, n × b, with the shares that they have in the update.
 
     Where a rule has no weights, or gives nobody any, the median of each. Rows that are not finite count nothing,
     and where nobody counts statistics stay as they were.
     """
-    w = weights if weights is not None and weights.any() else None
+    w = shares if shares is not None and shares.any() else None
     counted = np.isfinite(rows).all(axis=1) & (True if w is None else w > 0)
     if not counted.any():
         return before

@@ -4,8 +4,8 @@ A client is *caught* in a round if the gate turned it away, if the rule penalise
 verdicts, if it weighs less than `CUT_OFF`. A rule without verdicts or weights, as the median, catches nobody itself;
 in a round that was skipped only the gate does.
 
-Weights are those by which updates are multiplied. Rules that scale updates to a length (fltrust, norm_clipping,
-centred_clipping, hardened) have the scale in them: a long update weighs little there however far it pulls.
+A client's weight is its `share` where a rule reports one, because it also scales updates to a length: a long update is
+multiplied by little there, however far it pulls. What fltrust multiplies updates by has the scale in it still.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def of_round(record: Mapping[str, Any], malicious: Set[ClientId]) -> Measured:
     ids: Sequence[ClientId] = record["clients"]
     away = [rejection["client"] for rejection in record["rejected"] if rejection["client"] not in ids]
     bad = np.array([client in malicious for client in (*ids, *away)], np.bool_)
-    weights = None if record["weights"] is None else np.array([*record["weights"], *(0.0 for _ in away)])
+    held = record.get("share", record["weights"])
+    weights = None if held is None else np.array([*held, *(0.0 for _ in away)])
     verdicts = record.get("penalised", [False] * len(ids) if weights is None else weights[: len(ids)] < CUT_OFF)
     caught = np.array([*verdicts, *(True for _ in away)], np.bool_)
     measured: Measured = {"true_positive_rate": _mean(caught[bad]), "false_positive_rate": _mean(caught[~bad])}

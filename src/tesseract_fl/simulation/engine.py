@@ -95,7 +95,7 @@ class Simulation:
             out = self.config.rule.aggregate(updates, self.state)
             self._apply(out)
             self.report = {"clients": list(updates.ids), "weights": _list(out.weights), **out.report}
-            self._combine_buffers([ids.index(client) for client in updates.ids], out.weights)
+            self._combine_buffers([ids.index(client) for client in updates.ids], out.shares)
             record |= self.report
         except RoundSkipped as skipped:
             rejected = rejected or skipped.rejected
@@ -229,8 +229,8 @@ class Simulation:
         self.model.vector[:] = moved
         self.state, self.reference = out.state, sign(out.update)
 
-    def _combine_buffers(self, rows: list[int], weights: Float64s | None) -> None:
-        self.model.buffers = combined(self._buffers[rows], weights, before=self.model.buffers)
+    def _combine_buffers(self, rows: list[int], shares: Float64s | None) -> None:
+        self.model.buffers = combined(self._buffers[rows], shares, before=self.model.buffers)
 
     def save(self, path: Path) -> None:
         """Everything that the next round depends on, in one file that is written atomically."""

@@ -15,9 +15,11 @@ REVISED = {
     "adaptive_krum": 1,
     "adaptive_trim": 1,
     "camp_mean": 1,
+    "centred_clipping": 1,
     "dnc": 2,
     "foolsgold": 1,
-    "hardened": 4,
+    "hardened": 5,
+    "norm_clipping": 1,
     "resnet18": 1,
 }
 
