@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -91,7 +92,7 @@ def test_kernels_take_views_of_any_stride() -> None:
     np.testing.assert_allclose(kernels.flip_scores(view, s), kernels.flip_scores(copy, s), rtol=1e-14)
     np.testing.assert_array_equal(kernels.weighted_sum(w, view), kernels.weighted_sum(w, copy))
     np.testing.assert_allclose(kernels.gram(view), kernels.gram(copy), rtol=1e-12)
-    np.testing.assert_array_equal(kernels.sign_products(view), kernels.sign_products(copy))
+    np.testing.assert_allclose(kernels.absolute_sums(view), kernels.absolute_sums(copy), rtol=1e-14)
 
 
 @given(matrices)
@@ -103,19 +104,10 @@ def test_squared_distances(U: Any) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-13 * spread)
 
 
-@given(seed=st.integers(0, 10_000), n=st.integers(1, 9), d=st.integers(1, 5_000), zeros=st.floats(0, 1))
-def test_sign_products(seed: int, n: int, d: int, zeros: float) -> None:
-    """Parts of the columns end, and words are filled, at any number of them; a zero has no sign."""
-    rng = np.random.default_rng(seed)
-    U = (rng.normal(size=(n, d)) * 10.0 ** rng.integers(-44, 38, (n, d)) * (rng.random((n, d)) >= zeros)).astype("f4")
-    signs = np.sign(U.astype(np.float64))
-    np.testing.assert_array_equal(kernels.sign_products(U), signs @ signs.T)
-
-
 @given(matrices)
-def test_sign_products_of_edge_cases(U: Any) -> None:
-    expected = [[sum(oracles.sign(a) * oracles.sign(b) for a, b in zip(x, y, strict=True)) for y in U] for x in U]
-    np.testing.assert_array_equal(kernels.sign_products(U), expected)
+def test_absolute_sums(U: Any) -> None:
+    expected = [math.fsum(abs(float(u)) for u in row) for row in U]
+    np.testing.assert_allclose(kernels.absolute_sums(U), expected, rtol=1e-13)
 
 
 @pytest.mark.parametrize("same", [False, True])
@@ -129,7 +121,7 @@ def test_products_of_settled_rows_are_formed_once(same: bool, seed: int, n: int,
     for _ in range(3):
         U[:first] = rng.normal(-1, 3, (1 if same else first, d))
         np.testing.assert_array_equal(kernels.gram(U, centre=None, settled=settled), kernels.gram(U, centre=None))
-        np.testing.assert_array_equal(kernels.sign_products(U, settled=settled), kernels.sign_products(U))
+        np.testing.assert_array_equal(kernels.absolute_sums(U, settled=settled), kernels.absolute_sums(U))
         np.testing.assert_array_equal(kernels.squared_norms(U, settled=settled), kernels.squared_norms(U))
         for s in (kernels.sign(U[0]), kernels.sign(U[-1])):  # as when somebody asks from another state
             np.testing.assert_array_equal(kernels.flip_scores(U, s, settled=settled), kernels.flip_scores(U, s))
@@ -143,8 +135,7 @@ def test_products_of_settled_rows_are_formed_once(same: bool, seed: int, n: int,
     after = kernels.gram(U, centre=None, settled=settled)
     np.testing.assert_array_equal(after[first:, first:], before[first:, first:])
     assert not (after[first:, 0]).any()
-    signs = kernels.sign_products(U, settled=settled)
-    assert (np.diagonal(signs)[first:] == d).all()
+    assert kernels.absolute_sums(U, settled=settled)[first:].all()
     np.testing.assert_array_equal(kernels.flip_scores(U, s, settled=settled)[first:], flips[first:])
     np.testing.assert_array_equal(kernels.squared_norms(U, settled=settled)[first:], norms[first:])
     np.testing.assert_array_equal(kernels.squared_norms(U, settled=settled)[:1], 4 * norms[:1])
@@ -163,7 +154,7 @@ def test_results_do_not_depend_on_the_number_of_threads() -> None:
             kernels.flip_scores(U, s),
             kernels.weighted_sum(w, U),
             kernels.gram(U),
-            kernels.sign_products(U),
+            kernels.absolute_sums(U),
             kernels.trimmed_mean(U, 2),
             columns.mean,
             columns.std,

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 from numba import njit, prange
-from numba.extending import intrinsic
 
 from tesseract_fl import mapped
 from tesseract_fl.types import Bools, Float64s, Floats, Ints, Matrix, PreconditionError, Settled
@@ -27,7 +26,6 @@ _COLUMNS = 2048  # float64 accumulators of one block stay in the first-level cac
 _SORTED = 128  # columns that are sorted together; n rows of them stay in the second-level cache
 _GRAM = 256  # columns whose products are formed together; n rows of them stay in the second-level cache
 _PARTS = 16  # into which the columns are cut for Gram matrices, however many threads there are
-_WORDS = 32  # of 64 signs each, which are compared together; n rows of them stay in the second-level cache
 GRAM_COLUMNS = 8192
 
 
@@ -148,6 +146,27 @@ def squared_norms(U: Matrix, *, settled: Settled | None = None) -> Float64s:
         return np.asarray(sum(squared_norms(mapped.read(U, block)) for block in mapped.blocks(U)))
     out = np.empty(U.shape[0], np.float64)
     _squared_norms(host(U), out)
+    return out
+
+
+@njit(parallel=True, fastmath=_SIMD, cache=True)
+def _absolute_sums(U: Any, out: Any) -> None:
+    n, d = U.shape
+    for i in prange(n):
+        total = 0.0
+        for j in range(d):
+            total += np.float64(abs(U[i, j]))
+        out[i] = total
+
+
+def absolute_sums(U: Matrix, *, settled: Settled | None = None) -> Float64s:
+    """‖u_i‖₁ = Σ_j |u_ij| for every row."""
+    if settled is not None:
+        return _settled_rows(U, settled, "sums", None, absolute_sums)
+    if not on_cpu(U):
+        return _float64s(U.double().abs().sum(dim=1))
+    out = np.empty(U.shape[0], np.float64)
+    _absolute_sums(host(U), out)
     return out
 
 
@@ -292,13 +311,9 @@ def gram(U: Matrix, *, centre: str | None = "robust", settled: Settled | None = 
         return _device_gram(U, centre)
     rows = host(U)
     if settled is None or centre == "median":
-        return _mirrored(_products(rows, centre))
-    z = _settled_mean(rows, settled) if centre == "mean" else np.zeros(rows.shape[1])
-    lower = _settled_products(rows, settled, ("products", centre), lambda first: _products_with(rows, z, first))
-    return _mirrored(lower)
-
-
-def _mirrored(lower: Float64s) -> Float64s:
+        lower = _products(rows, centre)
+    else:
+        lower = _settled_products(rows, settled, centre)
     full: Float64s = lower + np.tril(lower, -1).T
     return full
 
@@ -320,14 +335,10 @@ def _products_with(U: Floats, z: Float64s, first: int) -> Float64s:
     """Of the lower triangle the `first` columns; the others are 0."""
     n, d = U.shape
     size = -(-n // 4) * 4
-    parts = _parts(size, d, np.float64)
+    count = min(_PARTS, max(1, d // (8 * size)))  # together a quarter of U, or one of them
+    parts = np.zeros((count, size, size))
     _gram(U, z, size if first == n else first, parts)
     return np.tril(parts.sum(axis=0)[:n, :n])
-
-
-def _parts(n: int, d: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """n × n for each part of the columns: together a quarter of U, or one of them."""
-    return np.zeros((min(_PARTS, max(1, d // (8 * n))), n, n), dtype)
 
 
 def _settled_rows(U: Matrix, settled: Settled, name: str, given: Any, form: Callable[[Matrix], Float64s]) -> Float64s:
@@ -345,15 +356,16 @@ def _settled_mean(U: Floats, settled: Settled) -> Float64s:
     return mean
 
 
-def _settled_products(U: Floats, settled: Settled, name: object, form: Callable[[int], Float64s]) -> Float64s:
-    """The lower triangle, of which `form` forms as many of the first columns as it is asked for."""
-    m, kept = settled.first, settled.kept
+def _settled_products(U: Floats, settled: Settled, centre: str | None) -> Float64s:
+    """The lower triangle, of which only the columns of rows that are not settled are formed again."""
+    m, kept, name = settled.first, settled.kept, ("products", centre)
+    z = np.zeros(U.shape[1]) if centre is None else _settled_mean(U, settled)
     if name not in kept:
-        lower = form(len(U))
+        lower = _products_with(U, z, len(U))
         kept[name] = lower[m:, m:].copy()
         return lower
     same = all((U[1:m, part] == U[:1, part]).all() for part in (slice(8), slice(None)))  # as colluders often do
-    lower = form(1 if same else m)
+    lower = _products_with(U, z, 1 if same else m)
     if same:
         lower[:m, :m] = np.tril(np.full((m, m), lower[0, 0]))
         lower[m:, :m] = lower[m:, :1]
@@ -371,86 +383,6 @@ def _device_gram(U: Matrix, centre: str | None) -> Float64s:
         X = X - z
         total = total + X @ X.T
     return _float64s(total)
-
-
-def _count_ones(typing: Any, word: Any) -> Any:
-    return word(word), lambda context, builder, signature, values: builder.ctpop(values[0])
-
-
-_ones: Any = intrinsic(_count_ones)  # how many bits of a word are 1: one instruction, which numba has no name for
-
-
-@njit(inline="always")
-def _signs(row: Any) -> Any:
-    """Of up to 64 numbers, which are not 0 and which are positive, as the bits of two words."""
-    some = positive = np.uint64(0)
-    if len(row) == 64:  # known to the compiler, this is SIMD
-        for bit in range(64):
-            some |= np.uint64(row[bit] != 0) << np.uint64(bit)
-            positive |= np.uint64(row[bit] > 0) << np.uint64(bit)
-    else:
-        for bit in range(len(row)):
-            some |= np.uint64(row[bit] != 0) << np.uint64(bit)
-            positive |= np.uint64(row[bit] > 0) << np.uint64(bit)
-    return some, positive
-
-
-@njit(parallel=True, cache=True)
-def _pack_signs(U: Any, words: Any) -> None:
-    n, d = U.shape
-    for i in prange(n):
-        for w in range((d + 63) // 64):
-            words[i, w // _WORDS, 0, w % _WORDS], words[i, w // _WORDS, 1, w % _WORDS] = _signs(
-                U[i, 64 * w : min(64 * w + 64, d)]
-            )
-
-
-@njit(parallel=True, cache=True)
-def _sign_products(words: Any, first: Any, parts: Any) -> None:
-    """The lower triangle of Σ_j sign(u_ij)·sign(u_lj), each part of the blocks by itself; only the `first` columns."""
-    n, blocks = words.shape[:2]
-    for part in prange(len(parts)):
-        G = parts[part]
-        for block in range(part, blocks, len(parts)):
-            some, positive = words[:, block, 0].copy(), words[:, block, 1].copy()
-            for i in range(n):
-                for k in range(min(i + 1, first)):
-                    both = unequal = np.int64(0)
-                    for w in range(_WORDS):
-                        shared = some[i, w] & some[k, w]
-                        both += np.int64(_ones(shared))
-                        unequal += np.int64(_ones(shared & (positive[i, w] ^ positive[k, w])))
-                    G[i, k] += both - 2 * unequal
-
-
-def sign_products(U: Matrix, *, settled: Settled | None = None) -> Float64s:
-    """Σ_j sign(u_ij)·sign(u_lj) for all pairs of rows; with `settled`, those of two settled rows are formed once.
-
-    64 signs are a word of those that are not 0 and a word of those that are positive.
-    """
-    if not on_cpu(U):
-        return _device_gram(U.sign(), None)
-    rows = host(U)
-
-    def packed(rows: Floats) -> npt.NDArray[np.uint64]:
-        words = np.zeros((len(rows), -(-rows.shape[1] // (64 * _WORDS)), 2, _WORDS), np.uint64)
-        _pack_signs(rows, words)
-        return words
-
-    def form(first: int) -> Float64s:
-        n, d = rows.shape
-        parts = _parts(n, d, np.int64)
-        _sign_products(words, first, parts)
-        lower: Float64s = parts.sum(axis=0).astype(np.float64)
-        return lower
-
-    if settled is None:
-        words = packed(rows)
-        return _mirrored(form(len(rows)))
-    if "words" not in settled.kept:
-        settled.kept["words"] = packed(rows[settled.first :])
-    words = np.concatenate([packed(rows[: settled.first]), settled.kept["words"]])
-    return _mirrored(_settled_products(rows, settled, "signs", form))
 
 
 def squared_distances(gram: Float64s) -> Float64s:

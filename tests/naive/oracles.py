@@ -74,7 +74,7 @@ def outlyingness(scores: Sequence[float], share: float, least: float = 0.0) -> l
     return [(score - middle) / spread for score in scores]
 
 
-TAILS = {"agreement": (-1,), "company": (1,), "unison": (1,), "flip": (-1, 1), "length": (1,)}
+TAILS = {"agreement": (-1,), "company": (1,), "flip": (-1, 1), "length": (1,), "flatness": (1,)}
 
 
 def all_cosines(rows: Sequence[Sequence[float]]) -> list[list[float]]:
@@ -105,8 +105,8 @@ def hardened_round(
 ) -> tuple[list[float], dict[str, Any], list[float]]:
     """One round of the hardened rule where no two suspects are equally suspicious: update, state, weights."""
     set_to = {
-        "decay": 0.99, "memory": 0.95, "cut": 5.0, "redemption": 0.05, "reach": 2.0, "probation": 20,
-        "newcomers": 0.1, "evidence": "agreement+company+unison+flip+length", **changed,
+        "decay": 0.99, "memory": 0.95, "cut": 5.0, "redemption": 0.05, "reach": 2.0,
+        "probation": 20, "newcomers": 0.1, "evidence": "agreement+company+flip+length+flatness", **changed,
     }  # fmt: skip
     n, kinds = len(ids), set_to["evidence"].split("+")
     rows = [[float(u) for u in row] for row in U]
@@ -118,7 +118,6 @@ def hardened_round(
 
     norms = [math.sqrt(math.fsum(u * u for u in row)) for row in rows]
     cos = all_cosines(rows)
-    sign_cos = all_cosines([[sign(u) for u in row] for row in rows])
     flips = flip_scores(U, state.get("direction", [0] * len(rows[0])))
     middle = quantile(norms, 0.5)
     now: dict[str, list[float]] = {kind: [] for kind in kinds}
@@ -128,13 +127,13 @@ def hardened_round(
         said = {
             "agreement": math.fsum(before[k] * cos[i][k] for k in others) / weight if weight else 0.0,
             "company": math.sqrt(math.fsum(max(0.0, cos[i][k]) ** 2 for k in others)),
-            "unison": math.sqrt(math.fsum(max(0.0, sign_cos[i][k]) ** 2 for k in others)),
             "flip": flips[i] / norms[i] ** 2 if norms[i] else 0.0,
             "length": math.log(min(max(norms[i] / middle, 1e-3), 1e3)) if middle else 0.0,
+            "flatness": math.log(math.fsum(abs(u) for u in rows[i]) / norms[i]) if norms[i] else 0.0,
         }
         for kind in kinds:
             now[kind].append(said[kind])
-    least = {kind: 0.05 * quantile(now[kind], 0.5) for kind in kinds if kind in ("company", "unison")}
+    least = {"company": 0.06 * quantile(now["company"], 0.5) if "company" in kinds else 0.0, "flatness": 0.02}
     for kind in kinds:
         usual = quantile(now[kind], 0.5)
         for i in range(n):
@@ -142,13 +141,18 @@ def hardened_round(
             beta = min(set_to["memory"], t / (t + 1))
             now[kind][i] = beta * state["memory"][kind].get(ids[i], 0.0) + (1 - beta) * (now[kind][i] - usual)
 
-    worst = [-math.inf] * n
-    for kind, tails in TAILS.items():
-        for tail in tails if kind in kinds else ():
-            found = outlyingness([tail * score for score in now[kind]], f / n, least.get(kind, 0.0))
-            worst = [max(pair) for pair in zip(worst, found, strict=True)]
-    by_suspicion = sorted(range(n), key=lambda i: -worst[i])
-    suspects = {ids[i] for i in by_suspicion[:f] if worst[i] > set_to["cut"] * (1 + 20 / n)}
+    deviations = [
+        outlyingness([tail * score for score in now[kind]], f / n, least.get(kind, 0.0))
+        for kind, tails in TAILS.items()
+        for tail in (tails if kind in kinds else ())
+    ]
+    suspicion = []
+    for i in range(n):
+        own = [found[i] for found in deviations]
+        long_known = state["seen"].get(ids[i], 0) >= 1 / (1 - set_to["memory"]) - 1e-9
+        suspicion.append(math.sqrt(math.fsum(max(0.0, z) ** 2 for z in own)) if long_known else max(own))
+    by_suspicion = sorted(range(n), key=lambda i: -suspicion[i])
+    suspects = {ids[i] for i in by_suspicion[:f] if suspicion[i] > set_to["cut"] * (1 + 20 / n)}
 
     reputation = dict(state["reputation"])
     for client in ids:

@@ -61,8 +61,7 @@ def agreement(cosines: Float64s, weights: Float64s) -> Float64s:
 def company(cosines: Float64s) -> Float64s:
     """k_i = √ Σ_{l≠i} max(0, cos_il)²: k_i² is how many others send the same as a client.
 
-    Clients that collude push together, or cancel each other out. Of signs instead of updates it sees what is small in
-    every coordinate, but common.
+    Clients that collude push together, or cancel each other out.
     """
     found: Float64s = np.sqrt(np.square(np.maximum(cosines, 0.0)).sum(axis=1))
     return found
@@ -78,6 +77,16 @@ def length(norms: Float64s) -> Float64s:
         return np.zeros_like(norms)
     found: Float64s = np.log(np.clip(norms, middle / FARTHEST, middle * FARTHEST) / middle)
     return found
+
+
+def flatness(sums: Float64s, norms: Float64s) -> Float64s:
+    """φ_i = log(‖u_i‖₁ / ‖u_i‖): over how many coordinates a client spreads what it sends.
+
+    An honest update's energy is in few of them. To go against everybody where it hardly shows, a little in every
+    coordinate, is to be flatter than they are.
+    """
+    ratio = np.divide(sums, norms, out=np.ones_like(sums), where=norms > 0)
+    return np.asarray(np.log(np.maximum(ratio, 1.0)), np.float64)
 
 
 def outlyingness(scores: Float64s, share: float, least: float = 0.0) -> Float64s:

@@ -20,18 +20,21 @@ from tesseract_fl.types import Bools, ClientId, Cohort, ConfigError, Float64s, M
 TAILS: dict[str, tuple[int, ...]] = {
     "agreement": (-1,),
     "company": (+1,),
-    "unison": (+1,),
     "flip": (-1, +1),
     "length": (+1,),
+    "flatness": (+1,),
 }
 
 # With few clients their spread is a guess, so the cut is wider: by 1 + 20/n an honest client is about as rarely
 # beyond it among ten as among a hundred.
 SMALL = 20
 
-# Company and unison that differ by less than this part of their median are equal: where all others are alike, a client
-# with more data, or akin to another, or of whose signs each attacker copies some, would stand out for next to nothing.
-ALIKE = 0.05
+# Where all others are alike, a client with more data, or less, or akin to another, would stand out for next to nothing.
+# So a deviation of company is at least this part of its median, and one of flatness, which is a logarithm, this much.
+ALIKE = 0.06
+AS_FLAT = 0.02
+
+NOTABLE = 1.5  # deviations that a person is told of beside the largest
 
 Remembered = Mapping[str, Mapping[ClientId, float]]
 
@@ -58,11 +61,11 @@ class Hardened(HonestMajority, WeightingRule[HardenedState]):
 
     cos_il = ⟨u_i, u_l⟩/(‖u_i‖‖u_l‖),  s the sign of the last global update
     a_i = Σ_{l≠i} w_l cos_il / Σ_{l≠i} w_l,  w from the reputations before this round
-    k_i = √ Σ_{l≠i} max(0, cos_il)²,  h_i the same of sign(u_i) and sign(u_l) instead of u_i and u_l
-    p_i = Σ_j u_ij²·[sign(u_ij) ≠ s_j] / ‖u_i‖²,  ℓ_i = log(‖u_i‖ / median‖u‖),  between ± log 1000
-    ā_i ← β_i·ā_i + (1 − β_i)·(a_i − median a),  β_i = min(β, seen_i/(seen_i + 1)),  and k̄_i, h̄_i, p̄_i, ℓ̄_i likewise
-    i is a suspect if ā_i is κ·(1 + 20/n) robust deviations (`evidence.outlyingness`) too low, or k̄_i, h̄_i or ℓ̄_i too
-    high, or p̄_i either of them; only the f worst can be
+    k_i = √ Σ_{l≠i} max(0, cos_il)²,  p_i = Σ_j u_ij²·[sign(u_ij) ≠ s_j] / ‖u_i‖²
+    ℓ_i = log(‖u_i‖ / median‖u‖),  between ± log 1000,  φ_i = log(‖u_i‖₁ / ‖u_i‖)
+    ā_i ← β_i·ā_i + (1 − β_i)·(a_i − median a),  β_i = min(β, seen_i/(seen_i + 1)),  and k̄_i, p̄_i, ℓ̄_i, φ̄_i likewise
+    z_i: by how many robust deviations (`evidence.outlyingness`) ā_i is too low, k̄_i, ℓ̄_i, φ̄_i too high, p̄_i either
+    i is a suspect if √Σ max(0, z_i)² > κ·(1 + 20/n),  while seen_i < 1/(1 − β) if max z_i is;  only the f worst can be
     RS_i ← min(0, μ·RS_i − (1 − ρ))  for suspects and whom the gate turned away,  min(0, μ·RS_i + ρ)  for the others
     w = softmax(RS);  where the newcomers' share S of it is ν < S < ½, it is scaled to ν, and the others' to 1 − ν
     g = Σ_i w_i · u_i · min(1, τ·median‖u‖/‖u_i‖)
@@ -70,7 +73,7 @@ class Hardened(HonestMajority, WeightingRule[HardenedState]):
     `f` is how many clients may be malicious, as a number or as a fraction of those present; `decay` is μ, `memory` β,
     `cut` κ, `redemption` ρ, `reach` τ, `newcomers` ν. Whoever comes after the first `probation` rounds is a newcomer
     until it was not suspected in as many rounds of its own. `evidence` names what counts: agreement (a), company (k),
-    unison (h), flip (p), length (ℓ).
+    flip (p), length (ℓ), flatness (φ).
 
     >>> rule = Hardened(f=1)
     >>> state = rule.init(d=2)
@@ -94,7 +97,7 @@ class Hardened(HonestMajority, WeightingRule[HardenedState]):
     reach: float = 2.0
     probation: int = 20
     newcomers: float = 0.1
-    evidence: str = "agreement+company+unison+flip+length"
+    evidence: str = "agreement+company+flip+length+flatness"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -132,40 +135,43 @@ class Hardened(HonestMajority, WeightingRule[HardenedState]):
         return HardenedState(direction=np.zeros(d, np.int8))
 
     def statistic(self, updates: Updates, state: HardenedState) -> Float64s:
-        """⟨u_i, u_l⟩, ⟨sign(u_i), sign(u_l)⟩ and, in the last column, flip-scores."""
+        """⟨u_i, u_l⟩ and, in the last two columns, flip-scores and ‖u_i‖₁."""
         matrix, settled = updates.matrix, updates.settled
         gram = kernels.gram(matrix, centre=None, settled=settled)
-        signs = kernels.sign_products(matrix, settled=settled)
         flips = kernels.flip_scores(matrix, state.direction, settled=settled)
-        return np.column_stack([gram, signs, flips])
+        sums = kernels.absolute_sums(matrix, settled=settled)
+        return np.column_stack([gram, flips, sums])
 
     def weigh(
         self, statistic: Float64s, cohort: Cohort, state: HardenedState
     ) -> tuple[Float64s, HardenedState, dict[str, Any]]:
         f = resolve_f(self.f, cohort.n)
         state = self._welcomed(cohort, state)
-        gram, signs, flips = statistic[:, : cohort.n], statistic[:, cohort.n : -1], statistic[:, -1]
-        now = self._scores(gram, signs, flips, cohort, state)
+        gram, flips, sums = statistic[:, : cohort.n], statistic[:, -2], statistic[:, -1]
+        now = self._scores(gram, flips, sums, cohort, state)
         scores = self._remembered(now, cohort, state)
-        least = {kind: ALIKE * float(np.median(now[kind])) for kind in self.kinds if kind in ("company", "unison")}
-        suspicion = np.stack(
+        least = {"company": ALIKE * float(np.median(now.get("company", 0.0))), "flatness": AS_FLAT}
+        deviations = np.stack(
             [
                 outlyingness(tail * scores[kind], f / cohort.n, least.get(kind, 0.0))
                 for kind in self.kinds
                 for tail in TAILS[kind]
             ]
         )
-        suspects = self._suspects(suspicion.max(axis=0), f, cohort)
+        suspicion = self._suspicion(deviations, cohort, state)
+        suspects = self._suspects(suspicion, f, cohort)
         judged = self._judged(scores, suspects, cohort, state)
         norms = np.sqrt(np.diagonal(gram))
-        weights = self._weights(cohort, judged) * shrinking(norms, self.reach * float(np.median(norms)))
+        share = self._weights(cohort, judged)
+        weights = share * shrinking(norms, self.reach * float(np.median(norms)))
         report = {
+            "share": share.tolist(),
             "flip_score": flips.tolist(),
             **{kind: values.tolist() for kind, values in scores.items()},
-            "suspicion": suspicion.max(axis=0).tolist(),
+            "suspicion": suspicion.tolist(),
             "penalised": suspects.tolist(),
             "reputation": score.of(judged.reputation, cohort).tolist(),
-            "why": self._reasons(suspicion, scores, suspects),
+            "why": self._reasons(deviations, scores, suspects),
         }
         return weights, judged, report
 
@@ -180,16 +186,16 @@ class Hardened(HonestMajority, WeightingRule[HardenedState]):
         return replace(state, probation={**state.probation, **new})
 
     def _scores(
-        self, gram: Float64s, signs: Float64s, flips: Float64s, cohort: Cohort, state: HardenedState
+        self, gram: Float64s, flips: Float64s, sums: Float64s, cohort: Cohort, state: HardenedState
     ) -> dict[str, Float64s]:
         """What each kind of evidence says about this round alone."""
         cosines, energy = evidence.cosines(gram), np.diagonal(gram)
         every = {
             "agreement": evidence.agreement(cosines, self._weights(cohort, state)),
             "company": evidence.company(cosines),
-            "unison": evidence.company(evidence.cosines(signs)),
             "flip": np.divide(flips, energy, out=np.zeros(cohort.n), where=energy > 0),
             "length": evidence.length(np.sqrt(energy)),
+            "flatness": evidence.flatness(sums, np.sqrt(energy)),
         }
         return {kind: every[kind] for kind in self.kinds}
 
@@ -206,6 +212,16 @@ class Hardened(HonestMajority, WeightingRule[HardenedState]):
             before = np.array([known.get(client, 0.0) for client in cohort.ids])
             smoothed[kind] = beta * before + (1 - beta) * (now - np.median(now))
         return smoothed
+
+    def _suspicion(self, deviations: Float64s, cohort: Cohort, state: HardenedState) -> Float64s:
+        """All deviations of a client together; of who has not been seen for long, the largest.
+
+        In the first rounds whole classes of honest clients stand out in several ways at once, and then no more.
+        """
+        seen = np.array([state.seen.get(client, 0) for client in cohort.ids])
+        known = seen >= round(1 / (1 - self.memory))
+        found: Float64s = np.where(known, joint(deviations), deviations.max(axis=0))
+        return found
 
     def _suspects(self, suspicion: Float64s, f: int, cohort: Cohort) -> Bools:
         """Those beyond the cut, the f worst at most: no more can be malicious, and honest ones can't all fall out."""
@@ -243,16 +259,24 @@ class Hardened(HonestMajority, WeightingRule[HardenedState]):
             weights[~new] *= (1 - self.newcomers) / (1 - share)
         return weights
 
-    def _reasons(self, suspicion: Float64s, scores: dict[str, Float64s], suspects: Bools) -> list[str]:
-        """For a person: what stood out about each suspect."""
+    def _reasons(self, deviations: Float64s, scores: dict[str, Float64s], suspects: Bools) -> list[str]:
+        """For a person: what stood out about each suspect, and what else did a little."""
         tails = [(kind, tail) for kind in self.kinds for tail in TAILS[kind]]
         reasons = [""] * len(suspects)
         for i in np.flatnonzero(suspects):
-            worst = int(np.argmax(suspicion[:, i]))
+            worst, *others = np.argsort(-deviations[:, i])
             kind, tail = tails[worst]
             side = "above" if tail > 0 else "below"
+            also = " and ".join(tails[other][0] for other in others if deviations[other, i] > NOTABLE)
             reasons[i] = (
                 f"{kind} {scores[kind][i]:+.3g} from the median: "
-                f"{suspicion[worst, i]:.1f} deviations {side} the honest middle"
+                f"{deviations[worst, i]:.1f} deviations {side} the honest middle"
+                + (f"; with {also} {joint(deviations[:, i]):.1f}" if also else "")
             )
         return reasons
+
+
+def joint(deviations: Float64s) -> Float64s:
+    """√Σ max(0, ·)² over all tails."""
+    found: Float64s = np.sqrt(np.square(np.maximum(deviations, 0.0)).sum(axis=0))
+    return found
