@@ -136,6 +136,13 @@ def hardened_round(
     least = {"company": 0.06 * quantile(now["company"], 0.5) if "company" in kinds else 0.0, "flatness": 0.02}
     for kind in kinds:
         usual = quantile(now[kind], 0.5)
+        for tail in TAILS[kind] if len(TAILS[kind]) == 1 else ():
+            found = outlyingness([tail * score for score in now[kind]], f / n, least.get(kind, 0.0))
+            at, far = max(range(n), key=found.__getitem__), min(range(n), key=found.__getitem__)
+            if found[far] < -2:  # the score that is two deviations on the good side, by the line through two others
+                per_deviation = (now[kind][at] - now[kind][far]) / (found[at] - found[far])
+                good = now[kind][far] + (-2 - found[far]) * per_deviation
+                now[kind] = [good if z < -2 else score for z, score in zip(found, now[kind], strict=True)]
         for i in range(n):
             t = state["seen"].get(ids[i], 0)
             beta = min(set_to["memory"], t / (t + 1))

@@ -48,7 +48,7 @@ def named(matrix: Any, t: int, ids: tuple[str, ...] | None = None, rejected: tup
     kinds=st.lists(st.sampled_from(HOSTILE), min_size=6, max_size=6),
     evidence=st.sampled_from(["agreement+company", "flip", "length+flatness", Hardened.evidence, "company"]),
     probation=st.integers(0, 4),
-    memory=st.sampled_from([0.0, 0.5, 0.95]),  # 1, 2 or 20 rounds until all that is known of a client counts together
+    memory=st.sampled_from([0.0, 0.5, 0.7, 0.95]),  # 1, 2, 4 or 20 rounds until a client is known
 )
 def test_rounds_equal_the_slow_oracle(
     seed: int, kinds: list[str], evidence: str, probation: int, memory: float
@@ -128,6 +128,29 @@ def test_a_push_in_other_coordinates_for_each_is_found_by_its_flatness() -> None
     assert out.weights[f:].min() > 0.5 / n
 
 
+@pytest.mark.parametrize("banked", ["one coordinate", "nothing much", "the mean"])
+def test_good_rounds_do_not_pay_for_bad_ones(banked: str) -> None:
+    """Every fifth round they are as little flat, or as short, or in as much agreement, as can be."""
+    n, f, d = 20, 4, 400
+    rule = Hardened(f=f)
+    state, scale = rule.init(d), np.where(np.arange(d) < d // 10, 1.0, 0.01)
+    for t in range(1, 121):
+        rng = np.random.default_rng(t)
+        rows = (0.2 * rng.normal(size=d) + rng.normal(size=(n, d))) * scale
+        if t % 5:
+            rows[:f] = 2 * (rows[:f] - 0.15 * np.sign(rows[f:].mean(axis=0)) * (rng.random((f, d)) < 0.25))
+        elif banked == "one coordinate":
+            rows[:f] = np.where(np.abs(rows[:f]) == np.abs(rows[:f]).max(axis=1, keepdims=True), rows[:f], 0)
+        elif banked == "nothing much":
+            rows[:f] *= 1e-3
+        else:
+            rows[:f] = rows[f:].mean(axis=0) + 0.01 * rows[:f]
+        out = rule.aggregate(named(rows.astype(np.float32), t), state)
+        state = out.state
+    assert out.shares is not None
+    assert out.shares[:f].max() < 1e-3
+
+
 def test_what_stands_out_a_little_in_many_ways_is_suspected_once_it_is_known() -> None:
     """Longer, flatter and with less agreement: alone each of them is within the cut."""
     n, f, d = 40, 8, 1000
@@ -138,13 +161,14 @@ def test_what_stands_out_a_little_in_many_ways_is_suspected_once_it_is_known() -
         rng = np.random.default_rng(t)
         common = rng.normal(size=d) ** 3
         rows = lengths * (0.3 * common + rng.normal(size=(n, d)) ** 3)
-        rows[:f] = 1.5 * (rows[:f] - 1.5 * np.sign(common) * (rng.random((f, d)) < 0.25))
+        rows[:f] = 1.5 * (rows[:f] - 0.9 * np.sign(common) * (rng.random((f, d)) < 0.25))
         out = rule.aggregate(named(rows.astype(np.float32), t), state)
         state = out.state
         if first is None and any(out.report["penalised"][:f]):
             first = t
             assert any("; with " in why for why in out.report["why"][:f])
-    assert first == 21  # as soon as it has been seen in 20 rounds
+    assert first is not None
+    assert first > 20
     assert not any(out.report["penalised"][f:])
 
 

@@ -73,6 +73,7 @@ def test_without_verdicts_weights_count_and_without_reputation_too() -> None:
 def test_an_update_that_is_scaled_down_is_not_cut_off() -> None:
     found = detection.of_round(record(weights=[1e-6, 0.1, 0.3, 0.6], share=[0.25] * 4), {"0"})
     assert (found["true_positive_rate"], found["malicious_weight"], found["malicious_weight_max"]) == (0.0, 0.25, 0.25)
+    assert found["auroc"] == 0.5
 
 
 def test_oversized_updates_are_not_cut_off_by_being_clipped() -> None:
@@ -80,6 +81,7 @@ def test_oversized_updates_are_not_cut_off_by_being_clipped() -> None:
     summary = run(config, config.data.read())
     assert summary["detection"]["cut_off_round"] is None
     assert summary["detection"]["true_positive_rate"] == 0.0
+    assert summary["detection"]["auroc"] == 0.5
 
 
 def test_who_was_turned_away_was_caught_and_weighs_nothing() -> None:

@@ -60,6 +60,8 @@ class Hosted(WeightingRule[S]):
     def weigh(self, statistic: Float64s, cohort: Cohort, state: S) -> tuple[Float64s, S, dict[str, Any]]:
         weights, judged, report = self.inner.weigh(statistic, cohort, state)
         new = np.array([client in self.newcomers for client in cohort.ids], np.bool_)
+        if "share" in report:
+            report |= {"share": held_down(np.array(report["share"]), new).tolist()}
         return held_down(weights, new), judged, report
 
     def combine(self, weights: Float64s, updates: Updates, state: S) -> Matrix:

@@ -38,11 +38,12 @@ class Run:
             return [json.loads(line) for line in path.read_text().split("\n")[:-1]]
 
     def weights(self) -> Float64s:
-        """Rounds × clients: what each contributed; NaN where a client took no part."""
+        """Rounds × clients: how much each counted; NaN where a client took no part."""
         table = np.full((len(self.records), int(self.config["clients"])), np.nan)
         for row, record in zip(table, self.records, strict=True):
-            if record.get("weights") is not None:
-                row[[number(client) for client in record["clients"]]] = record["weights"]
+            held = record.get("share", record.get("weights"))
+            if held is not None:
+                row[[number(client) for client in record["clients"]]] = held
         return table
 
 

@@ -36,6 +36,7 @@ def both_tails(scores: Float64s, f: int, cohort: Cohort) -> Bools:
 
 SMALLEST_SPREAD = 1e-3  # cosines this close are equal: rounding and luck
 WIDEST = 1.5
+CREDIT = 2.0
 FARTHEST = 1e3  # times the median norm, or its part: what is longer or shorter is no worse and not remembered longer
 
 
@@ -102,11 +103,27 @@ def outlyingness(scores: Float64s, share: float, least: float = 0.0) -> Float64s
     >>> outlyingness(np.array([1.0, 2.0, 3.0, 4.0, 5.0, 99.0]), 1 / 6).round(1).tolist()
     [-1.2, -0.6, -0.0, 0.5, 1.1, 53.8]
     """
+    middle, deviation = _honest(scores, share, least)
+    found: Float64s = (scores - middle) / deviation
+    return found
+
+
+def without_credit(scores: Float64s, share: float, least: float = 0.0) -> Float64s:
+    """Scores of which only the upper tail is suspicious, none more than `CREDIT` deviations below the honest middle.
+
+    What is remembered is a mean: a round far on the good side, as an update in one coordinate only is the least flat,
+    would pay for many on the other.
+    """
+    middle, deviation = _honest(scores, share, least)
+    return np.maximum(scores, middle - CREDIT * deviation)
+
+
+def _honest(scores: Float64s, share: float, least: float) -> tuple[float, float]:
+    """The middle and the deviation of honest scores."""
     middle, quartile = np.quantile(scores, [(1 - share) / 2, (1 - share) / 4])
     half = _shortest_half(scores) / 2 / NormalDist().inv_cdf(0.5 + 0.25 / (1 - share))
-    deviation = np.clip((middle - quartile) / 0.6745, half, WIDEST * half)
-    found: Float64s = (scores - middle) / max(deviation, SMALLEST_SPREAD, least)
-    return found
+    deviation = float(np.clip((middle - quartile) / 0.6745, half, WIDEST * half))
+    return float(middle), max(deviation, SMALLEST_SPREAD, least)
 
 
 def _shortest_half(scores: Float64s) -> float:

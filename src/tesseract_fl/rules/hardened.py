@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from tesseract_fl import kernels
 from tesseract_fl.reputation import evidence, score
-from tesseract_fl.reputation.evidence import outlyingness, rank
+from tesseract_fl.reputation.evidence import outlyingness, rank, without_credit
 from tesseract_fl.rules.base import HonestMajority, WeightingRule, check_decay, resolve_f, shrinking
 from tesseract_fl.rules.plan import State
 from tesseract_fl.types import Bools, ClientId, Cohort, ConfigError, Float64s, Matrix, Rejection, Updates
@@ -33,8 +33,6 @@ SMALL = 20
 # So a deviation of company is at least this part of its median, and one of flatness, which is a logarithm, this much.
 ALIKE = 0.06
 AS_FLAT = 0.02
-
-NOTABLE = 1.5  # deviations that a person is told of beside the largest
 
 Remembered = Mapping[str, Mapping[ClientId, float]]
 
@@ -63,6 +61,7 @@ class Hardened(HonestMajority, WeightingRule[HardenedState]):
     a_i = Σ_{l≠i} w_l cos_il / Σ_{l≠i} w_l,  w from the reputations before this round
     k_i = √ Σ_{l≠i} max(0, cos_il)²,  p_i = Σ_j u_ij²·[sign(u_ij) ≠ s_j] / ‖u_i‖²
     ℓ_i = log(‖u_i‖ / median‖u‖),  between ± log 1000,  φ_i = log(‖u_i‖₁ / ‖u_i‖)
+    a_i, k_i, ℓ_i and φ_i count as at most 2 robust deviations from the honest middle on their good side
     ā_i ← β_i·ā_i + (1 − β_i)·(a_i − median a),  β_i = min(β, seen_i/(seen_i + 1)),  and k̄_i, p̄_i, ℓ̄_i, φ̄_i likewise
     z_i: by how many robust deviations (`evidence.outlyingness`) ā_i is too low, k̄_i, ℓ̄_i, φ̄_i too high, p̄_i either
     i is a suspect if √Σ max(0, z_i)² > κ·(1 + 20/n),  while seen_i < 1/(1 − β) if max z_i is;  only the f worst can be
@@ -114,6 +113,8 @@ class Hardened(HonestMajority, WeightingRule[HardenedState]):
         for kind in self.kinds:
             if kind not in TAILS:
                 raise ConfigError(f"hardened: evidence must be made of {', '.join(TAILS)}, joined by +, got {kind!r}")
+        if len(set(self.kinds)) < len(self.kinds):
+            raise ConfigError(f"hardened: evidence counts once, got {self.evidence!r}")
 
     @property
     def kinds(self) -> list[str]:
@@ -149,8 +150,13 @@ class Hardened(HonestMajority, WeightingRule[HardenedState]):
         state = self._welcomed(cohort, state)
         gram, flips, sums = statistic[:, : cohort.n], statistic[:, -2], statistic[:, -1]
         now = self._scores(gram, flips, sums, cohort, state)
-        scores = self._remembered(now, cohort, state)
         least = {"company": ALIKE * float(np.median(now.get("company", 0.0))), "flatness": AS_FLAT}
+        usual = {kind: float(np.median(values)) for kind, values in now.items()}
+        for kind in self.kinds:
+            if len(TAILS[kind]) == 1:
+                (tail,) = TAILS[kind]
+                now[kind] = tail * without_credit(tail * now[kind], f / cohort.n, least.get(kind, 0.0))
+        scores = self._remembered({kind: now[kind] - usual[kind] for kind in self.kinds}, cohort, state)
         deviations = np.stack(
             [
                 outlyingness(tail * scores[kind], f / cohort.n, least.get(kind, 0.0))
@@ -171,7 +177,7 @@ class Hardened(HonestMajority, WeightingRule[HardenedState]):
             "suspicion": suspicion.tolist(),
             "penalised": suspects.tolist(),
             "reputation": score.of(judged.reputation, cohort).tolist(),
-            "why": self._reasons(deviations, scores, suspects),
+            "why": self._reasons(deviations, suspicion, scores, suspects),
         }
         return weights, judged, report
 
@@ -202,7 +208,8 @@ class Hardened(HonestMajority, WeightingRule[HardenedState]):
     def _remembered(self, scores: dict[str, Float64s], cohort: Cohort, state: HardenedState) -> dict[str, Float64s]:
         """β·before + (1 − β)·now; the plain mean of all rounds until there are enough of them.
 
-        Now is relative to the median: what is remembered of clients that took part in different rounds can be compared.
+        Scores are relative to the median: what is remembered of clients that took part in different rounds can be
+        compared.
         """
         seen = np.array([state.seen.get(client, 0) for client in cohort.ids])
         beta = np.minimum(self.memory, seen / (seen + 1))
@@ -210,7 +217,7 @@ class Hardened(HonestMajority, WeightingRule[HardenedState]):
         for kind, now in scores.items():
             known = state.memory.get(kind, {})
             before = np.array([known.get(client, 0.0) for client in cohort.ids])
-            smoothed[kind] = beta * before + (1 - beta) * (now - np.median(now))
+            smoothed[kind] = beta * before + (1 - beta) * now
         return smoothed
 
     def _suspicion(self, deviations: Float64s, cohort: Cohort, state: HardenedState) -> Float64s:
@@ -219,7 +226,7 @@ class Hardened(HonestMajority, WeightingRule[HardenedState]):
         In the first rounds whole classes of honest clients stand out in several ways at once, and then no more.
         """
         seen = np.array([state.seen.get(client, 0) for client in cohort.ids])
-        known = seen >= round(1 / (1 - self.memory))
+        known = seen * (1 - self.memory) >= 1 - 1e-9
         found: Float64s = np.where(known, joint(deviations), deviations.max(axis=0))
         return found
 
@@ -259,19 +266,21 @@ class Hardened(HonestMajority, WeightingRule[HardenedState]):
             weights[~new] *= (1 - self.newcomers) / (1 - share)
         return weights
 
-    def _reasons(self, deviations: Float64s, scores: dict[str, Float64s], suspects: Bools) -> list[str]:
-        """For a person: what stood out about each suspect, and what else did a little."""
+    def _reasons(
+        self, deviations: Float64s, suspicion: Float64s, scores: dict[str, Float64s], suspects: Bools
+    ) -> list[str]:
+        """For a person: what stood out most about each suspect, and what else did where all of it counted."""
         tails = [(kind, tail) for kind in self.kinds for tail in TAILS[kind]]
         reasons = [""] * len(suspects)
         for i in np.flatnonzero(suspects):
             worst, *others = np.argsort(-deviations[:, i])
             kind, tail = tails[worst]
             side = "above" if tail > 0 else "below"
-            also = " and ".join(tails[other][0] for other in others if deviations[other, i] > NOTABLE)
+            also = " and ".join(tails[other][0] for other in others[:2] if deviations[other, i] > 0)
             reasons[i] = (
                 f"{kind} {scores[kind][i]:+.3g} from the median: "
                 f"{deviations[worst, i]:.1f} deviations {side} the honest middle"
-                + (f"; with {also} {joint(deviations[:, i]):.1f}" if also else "")
+                + (f"; with {also} {suspicion[i]:.1f}" if suspicion[i] > deviations[worst, i] else "")
             )
         return reasons
 

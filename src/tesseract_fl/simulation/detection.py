@@ -48,7 +48,7 @@ def of_round(record: Mapping[str, Any], malicious: Set[ClientId]) -> Measured:
     verdicts = record.get("penalised", [False] * len(ids) if weights is None else weights[: len(ids)] < CUT_OFF)
     caught = np.array([*verdicts, *(True for _ in away)], np.bool_)
     measured: Measured = {"true_positive_rate": _mean(caught[bad]), "false_positive_rate": _mean(caught[~bad])}
-    standing = record.get("reputation", record["weights"])
+    standing = record.get("reputation", held)
     if standing is not None:
         measured["auroc"] = auroc(np.array([*standing, *(-np.inf for _ in away)]), bad)
     if weights is not None and bad.any():
