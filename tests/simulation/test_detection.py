@@ -11,8 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tesseract_fl.reports.journal import Run
-from tesseract_fl.simulation import detection
+from tesseract_fl.reports.journal import Run, suspected
+from tesseract_fl.reports.overview import lines
+from tesseract_fl.reports.sources import opened
+from tesseract_fl.simulation import detection, engine
+from tesseract_fl.simulation.buffers import combined
 from tesseract_fl.simulation.config import Config
 from tesseract_fl.simulation.engine import Simulation
 from tesseract_fl.simulation.run import run
@@ -76,12 +79,28 @@ def test_an_update_that_is_scaled_down_is_not_cut_off() -> None:
     assert found["auroc"] == 0.5
 
 
-def test_oversized_updates_are_not_cut_off_by_being_clipped() -> None:
+def test_oversized_updates_are_not_cut_off_by_being_clipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither in the figures, nor in what pages show, nor in how much their batch-norm statistics count."""
+    counted = []
+
+    def spy(rows: Any, shares: Any, before: Any) -> Any:
+        counted.append(shares)
+        return combined(rows, shares, before)
+
+    monkeypatch.setattr(engine, "combined", spy)
     config = Config.from_table({**CANCER, "rule": "norm_clipping", "attack": "oversized"})
-    summary = run(config, config.data.read())
+    summary = run(config, config.data.read(), tmp_path)
     assert summary["detection"]["cut_off_round"] is None
     assert summary["detection"]["true_positive_rate"] == 0.0
-    assert summary["detection"]["auroc"] == 0.5
+    assert summary["detection"]["auroc"] < 0.6  # by sample counts
+    samples = np.mean(counted, axis=0)
+    assert samples.sum() == pytest.approx(1)
+    assert samples.min() > 0.1 / 12
+    np.testing.assert_allclose(Run(tmp_path).weights()[0], samples)
+    assert not any(suspected(record) for record in Run(tmp_path).records)
+    source = opened(tmp_path)
+    source.read()
+    assert lines(source.history)["weight_malicious"][0] > 0.1
 
 
 def test_who_was_turned_away_was_caught_and_weighs_nothing() -> None:
