@@ -29,7 +29,7 @@ def losses(rule: str, without: tuple[str, ...]) -> list[float]:
                 value = float(row["ours"]) if "ours" in row else 100 * float(row["accuracy"])
                 accuracy[setting][row["rule"], row["attack"]].append(value)
         for setting, runs in accuracy.items():
-            if setting[0] in without:
+            if setting[0].partition(" ")[0] in without:  # "femnist (unipen62)"
                 continue
             for attack in ("full_trim", "full_krum"):
                 if ("fedsgd", "none") in runs and (rule, attack) in runs:
