@@ -151,12 +151,7 @@ class Hardened(HonestMajority, WeightingRule[HardenedState]):
         gram, flips, sums = statistic[:, : cohort.n], statistic[:, -2], statistic[:, -1]
         now = self._scores(gram, flips, sums, cohort, state)
         least = {"company": ALIKE * float(np.median(now.get("company", 0.0))), "flatness": AS_FLAT}
-        usual = {kind: float(np.median(values)) for kind, values in now.items()}
-        for kind in self.kinds:
-            if len(TAILS[kind]) == 1:
-                (tail,) = TAILS[kind]
-                now[kind] = tail * without_credit(tail * now[kind], f / cohort.n, least.get(kind, 0.0))
-        scores = self._remembered({kind: now[kind] - usual[kind] for kind in self.kinds}, cohort, state)
+        scores = self._remembered(self._relative(now, f / cohort.n, least), cohort, state)
         deviations = np.stack(
             [
                 outlyingness(tail * scores[kind], f / cohort.n, least.get(kind, 0.0))
@@ -205,11 +200,19 @@ class Hardened(HonestMajority, WeightingRule[HardenedState]):
         }
         return {kind: every[kind] for kind in self.kinds}
 
+    def _relative(self, scores: dict[str, Float64s], share: float, least: Mapping[str, float]) -> dict[str, Float64s]:
+        """Scores from the median of their round; of kinds with one tail, without credit for the other side."""
+        relative = {}
+        for kind, now in scores.items():
+            tail, *other = TAILS[kind]
+            counted = now if other else tail * without_credit(tail * now, share, least.get(kind, 0.0))
+            relative[kind] = counted - np.median(now)
+        return relative
+
     def _remembered(self, scores: dict[str, Float64s], cohort: Cohort, state: HardenedState) -> dict[str, Float64s]:
         """β·before + (1 − β)·now; the plain mean of all rounds until there are enough of them.
 
-        Scores are relative to the median: what is remembered of clients that took part in different rounds can be
-        compared.
+        Now is relative to the median: what is remembered of clients that took part in different rounds can be compared.
         """
         seen = np.array([state.seen.get(client, 0) for client in cohort.ids])
         beta = np.minimum(self.memory, seen / (seen + 1))
