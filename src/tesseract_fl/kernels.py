@@ -18,7 +18,7 @@ import numpy.typing as npt
 from numba import njit, prange
 
 from tesseract_fl import mapped
-from tesseract_fl.types import Bools, Float64s, Floats, Ints, Matrix, PreconditionError, Settled
+from tesseract_fl.types import Blend, Bools, Float64s, Floats, Ints, Matrix, PreconditionError, Settled
 
 # Re-ordering a sum and fusing multiply-add let the compiler use SIMD; NaN and infinity keep their meaning.
 _SIMD = {"reassoc", "contract"}
@@ -234,6 +234,22 @@ def mix(A: Float64s, U: Matrix) -> Matrix:
     return like(mixed.astype(array.dtype), U)
 
 
+@njit(parallel=True, fastmath={"contract"}, cache=True)
+def _blend(a: Any, x: Any, b: Any, y: Any, out: Any) -> None:
+    for i in prange(len(out)):
+        x_i, y_i, row = x[i], y[i] if len(y) > 1 else y[0], out[i]
+        for j in range(len(row)):
+            row[j] = a * x_i[j] + b * y_i[j]
+
+
+def blend(given: Blend, out: Floats | None = None) -> Floats:
+    """The rows themselves, in the dtype of x."""
+    out = np.empty_like(given.x) if out is None else out
+    number = out.dtype.type
+    _blend(number(given.a), given.x, number(given.b), given.y, out)
+    return out
+
+
 @njit(inline="always")
 def _add_products(X: Any, a: Any, b: Any, G: Any) -> None:
     """The inner products of four rows with two others: eight sums that stay in registers, six loads a step."""
@@ -302,7 +318,8 @@ def gram(U: Matrix, *, centre: str | None = "robust", settled: Settled | None = 
     but follows a single enormous row, and then the others' differences cancel again; "median" does not. "robust"
     takes the mean and looks whether anything was lost, and only then the median. None takes z = 0.
 
-    With `settled`, products of two settled rows are formed once, and the mean is theirs alone.
+    With `settled`, products of two settled rows are formed once, and the mean is theirs alone. Where the others are a
+    blend and there is no centre, products are formed with x and y, once, and then blended.
     """
     if centre == "robust":
         total = gram(U, centre="mean", settled=settled)
@@ -358,6 +375,8 @@ def _settled_mean(U: Floats, settled: Settled) -> Float64s:
 
 def _settled_products(U: Floats, settled: Settled, centre: str | None) -> Float64s:
     """The lower triangle, of which only the columns of rows that are not settled are formed again."""
+    if settled.blend is not None and centre is None:
+        return _blended_products(U, settled, settled.blend)
     m, kept, name = settled.first, settled.kept, ("products", centre)
     z = np.zeros(U.shape[1]) if centre is None else _settled_mean(U, settled)
     if name not in kept:
@@ -371,6 +390,22 @@ def _settled_products(U: Floats, settled: Settled, centre: str | None) -> Float6
         lower[m:, :m] = lower[m:, :1]
     lower[m:, m:] = kept[name]
     return lower
+
+
+def _blended_products(U: Floats, settled: Settled, blend: Blend) -> Float64s:
+    """M·G·Mᵀ, G being the Gram matrix of x, y and the settled rows, and M what each row is made of."""
+    m, kept = settled.first, settled.kept
+    x, y, G = kept.get("blended", (None, None, None))
+    if x is not blend.x or y is not blend.y:
+        blocks = mapped.blocks(U, GRAM_COLUMNS)
+        stacked = (np.concatenate([rows[:, b] for rows in (blend.x, blend.y, U[m:])]) for b in blocks)
+        G = np.asarray(sum(gram(block, centre=None) for block in stacked))
+        kept["blended"] = blend.x, blend.y, G
+    M = np.zeros((len(U), len(G)))
+    M[:m, :m] = blend.a * np.eye(m)
+    M[:m, m : m + len(blend.y)] = blend.b * (np.eye(m) if len(blend.y) == m else 1)
+    M[m:, m + len(blend.y) :] = np.eye(len(U) - m)
+    return np.tril(M @ G @ M.T)
 
 
 def _device_gram(U: Matrix, centre: str | None) -> Float64s:

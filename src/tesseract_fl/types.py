@@ -104,13 +104,25 @@ class Cohort:
 
 
 @dataclass(frozen=True, eq=False)
+class Blend:
+    """The rows a·x_i + b·y_i; a `y` of one row serves all of them."""
+
+    a: float
+    x: Matrix
+    b: float
+    y: Matrix
+
+
+@dataclass(frozen=True, eq=False)
 class Settled:
     """The rows from `first` on are the same in every round that shares this, as when somebody asks a rule "what if".
 
-    `kept` is what was computed of them, so that only what has to do with the other rows is computed again.
+    `kept` is what was computed of them, so that only what has to do with the other rows is computed again. Those may be
+    a `blend` of the same x and y in every such round: then what is linear in them need not be computed again either.
     """
 
     first: int
+    blend: Blend | None = None
     kept: dict[Any, Any] = field(default_factory=dict)
 
 

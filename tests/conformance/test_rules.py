@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tesseract_fl import checkpoint, kernels, registry
 from tesseract_fl.rules.base import HonestMajority, Rule
-from tesseract_fl.types import ConfigError, PreconditionError, Settled, Updates
+from tesseract_fl.types import Blend, ConfigError, PreconditionError, Settled, Updates
 from tests.conformance.contract import PROMISES, RULES, F, build, promising
 
 N, D = 12, 40
@@ -70,6 +70,26 @@ def test_who_asks_again_with_some_rows_settled_is_answered_the_same(rule: Rule[A
         alone = rule.aggregate(cohort(matrix), state)
         np.testing.assert_allclose(asked.update, alone.update, rtol=1e-5, atol=1e-6)
         assert asked.report.get("penalised") == alone.report.get("penalised")
+
+
+@every_rule
+def test_who_asks_about_a_blend_is_answered_the_same(rule: Rule[Any]) -> None:
+    settled, state = Settled(3), rule.init(D)
+    for y in (honest(7)[:1], -honest(8)[:3]):
+        for amount in (0.0, 0.3, 1.0):
+            sent = Blend(1 - amount, honest(6)[:3], amount, y)
+            matrix = honest(0)
+            matrix[:3] = sent.a * sent.x + sent.b * sent.y
+            asked = rule.judge(
+                dataclasses.replace(cohort(matrix), settled=dataclasses.replace(settled, blend=sent)), state
+            )
+            alone = rule.aggregate(cohort(matrix), state)
+            assert asked.report.keys() <= alone.report.keys()
+            for name, values in asked.report.items():
+                if np.asarray(values).dtype.kind == "f":
+                    np.testing.assert_allclose(values, alone.report[name], rtol=1e-5, atol=1e-6)
+                else:
+                    assert values == alone.report[name]
 
 
 @every_rule

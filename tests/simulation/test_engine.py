@@ -22,7 +22,7 @@ from tesseract_fl.simulation.config import Config
 from tesseract_fl.simulation.engine import Simulation
 from tesseract_fl.simulation.gradients import Clients, channels_last
 from tesseract_fl.simulation.run import run
-from tesseract_fl.types import Aggregate, CheckpointError, ConfigError, RoundSkipped
+from tesseract_fl.types import Aggregate, Blend, CheckpointError, ConfigError, RoundSkipped
 from tests.conformance.contract import PROMISES
 
 SMALL: dict[str, Any] = {
@@ -396,6 +396,10 @@ def test_who_asks_is_told_what_the_rule_does_also_where_the_gate_turns_some_ques
                 names = [str(client) for client in range(12)]
                 alone = settings.gate.screen(plain, names, round=view.round)
                 answers.append((asked.update, settings.rule.aggregate(alone, simulation.state).update))
+            told = view.verdict(Blend(scale, view.own, scale, view.own[:1]))
+            by_rows = view.ask((scale * (view.own + view.own[:1])).astype(np.float32)).report
+            assert told.get("penalised") == by_rows.get("penalised")
+            assert told["rejected"] == by_rows["rejected"]
         return view.own
 
     object.__setattr__(settings.attack, "_craft", craft)

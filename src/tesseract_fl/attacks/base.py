@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tesseract_fl import kernels
-from tesseract_fl.types import Aggregate, ClientId, ConfigError, KnowledgeError, Matrix
+from tesseract_fl.types import Aggregate, Blend, ClientId, ConfigError, KnowledgeError, Matrix
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -81,8 +81,9 @@ class View:
     `trained`: what the malicious clients' own training gives, c × d, which `own` waits for. `benign`: the updates that
     the honest clients are about to send, n−c × d. `reference`: the sign of the last global update, zeros before the
     first. `report`: the rule's report of the last round, empty before the first. `ask`: what the rule would make of
-    this round if the malicious clients sent these rows, from its present state or from another one. `ids`: the names
-    under which the malicious clients come, where they have any. `gave_up`: why an attack had nothing to send.
+    this round if the malicious clients sent these rows, from its present state or from another one; `judge`: what it
+    would report if they sent this blend, which is told sooner. `ids`: the names under which the malicious clients come,
+    where they have any. `gave_up`: why an attack had nothing to send.
     """
 
     round: int
@@ -92,6 +93,7 @@ class View:
     reference: Matrix = None
     report: Mapping[str, Any] | None = field(default_factory=dict)
     ask: Callable[..., Aggregate] | None = None
+    judge: Callable[[Blend], Mapping[str, Any]] | None = None
     ids: Sequence[ClientId] = ()
     gave_up: list[str] = field(default_factory=list)
 
@@ -138,6 +140,13 @@ class View:
     def direction(self) -> npt.NDArray[np.int8]:
         """s_j = sign(Σ_i u_ij) over the known honest updates: where an honest round would go."""
         return kernels.sign(kernels.weighted_sum(np.ones(len(self.known)), self.known))
+
+    def verdict(self, blend: Blend) -> Mapping[str, Any]:
+        """The rule's report, asked what it would make of this blend."""
+        if self.judge is not None:
+            return self.judge(blend)
+        assert self.ask is not None
+        return self.ask(kernels.blend(blend)).report
 
     def rows(self, row: Matrix) -> Matrix:
         """The same row from every malicious client."""

@@ -9,8 +9,8 @@ import numpy as np
 
 from tesseract_fl.attacks.base import FULL, Attack, View
 from tesseract_fl.attacks.hidden import check_deviation, deviation, least_for
-from tesseract_fl.kernels import dot, squared_norms
-from tesseract_fl.types import ConfigError, Float64s, Matrix, RoundSkipped
+from tesseract_fl.kernels import blend, dot, squared_norms
+from tesseract_fl.types import Blend, ConfigError, Float64s, Matrix, RoundSkipped
 
 _LADDER = [*((1, k) for k in range(-2, 3)), *((0, k) for k in range(-6, 1))]  # from the mean or from 0, 4^k
 
@@ -130,26 +130,25 @@ class Camouflage(Attack):
         p *= float(np.median(np.sqrt(squared_norms(view.known)))) / norm
         if self.part is not None:
             p = p / math.sqrt(self.part) * (rng.random((view.c, len(p))) < self.part)
-        push, length = p.astype(view.dtype), self.boost or 1.0
+        push, length = np.atleast_2d(p.astype(view.dtype)), self.boost or 1.0
 
-        def rows(gamma: float) -> Matrix:
-            return (length * math.sqrt(1 - gamma**2)) * view.own + (length * gamma) * push
+        def sent(gamma: float) -> Blend:
+            return Blend(length * math.sqrt(1 - gamma**2), view.own, length * gamma, push)
 
         downwards = np.linspace(self.most, 0, self.steps + 1).tolist()
-        passed = next((gamma for gamma in downwards[:-1] if self._unpunished(view, rows(gamma))), 0.0)
+        passed = next((gamma for gamma in downwards[:-1] if self._unpunished(view, sent(gamma))), 0.0)
         if passed == self.most:
-            return rows(passed)
+            return blend(sent(passed))
         step = self.most / self.steps
         for _ in range(self.halvings):
             step /= 2
-            if self._unpunished(view, rows(passed + step)):
+            if self._unpunished(view, sent(passed + step)):
                 passed += step
-        return rows(passed) if passed else view.honest("camouflage: no push was found that goes unpunished")
+        return blend(sent(passed)) if passed else view.honest("camouflage: no push was found that goes unpunished")
 
-    def _unpunished(self, view: View, rows: Matrix) -> bool:
-        assert view.ask is not None
+    def _unpunished(self, view: View, sent: Blend) -> bool:
         try:
-            report = view.ask(rows).report
+            report = view.verdict(sent)
         except RoundSkipped:
             return False
         if any(rejection["client"] in view.ids for rejection in report.get("rejected", ())):

@@ -72,12 +72,17 @@ class Rule(ABC, Generic[S]):
         return self.plan(cohort, state)
 
     @final
-    def aggregate(self, updates: Updates, state: S) -> Aggregate:
-        """The global update, what each client contributed, the next state, and a report."""
+    def judge(self, updates: Updates, state: S) -> Verdict[S]:
+        """What the rule decides, before any global update is made of it."""
         if state.widths - {updates.d}:  # compiled code does not look where an array ends
             raise ConfigError(f"updates have {updates.d} parameters, but the state is for {max(state.widths)}")
         plan = self.begin(updates.cohort, state.columns(NOTHING), trusted=updates.trusted is not None)
-        verdict = converse(plan, lambda question: total(question, updates, state))
+        return converse(plan, lambda question: total(question, updates, state))
+
+    @final
+    def aggregate(self, updates: Updates, state: S) -> Aggregate:
+        """The global update, what each client contributed, the next state, and a report."""
+        verdict = self.judge(updates, state)
         update, after = settle(verdict.finish, updates, state)
         if not kernels.all_finite(update):
             raise PreconditionError(kernels.NOT_FINITE)

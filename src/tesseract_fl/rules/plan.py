@@ -83,11 +83,13 @@ class Verdict(Generic[S]):
     weights: Float64s | None
     report: Mapping[str, Any]
 
+    def told(self, cohort: Cohort) -> dict[str, Any]:
+        """The report, with those whom the gate turned away."""
+        return {**self.report, "rejected": [dataclasses.asdict(rejection) for rejection in cohort.rejected]}
+
     def aggregate(self, update: Matrix, state: Any, cohort: Cohort) -> Aggregate:
         """What the caller of a rule gets."""
-        rejected = [dataclasses.asdict(rejection) for rejection in cohort.rejected]
-        report = {**self.report, "rejected": rejected}
-        return Aggregate(update=update, weights=self.weights, state=state, report=report)
+        return Aggregate(update=update, weights=self.weights, state=state, report=self.told(cohort))
 
 
 Plan: TypeAlias = Generator[Question[S], Float64s, Verdict[S]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
@@ -16,7 +16,7 @@ from torch import Tensor
 from tesseract_fl import checkpoint
 from tesseract_fl.attacks.base import Late, View
 from tesseract_fl.data.base import Dataset
-from tesseract_fl.kernels import sign
+from tesseract_fl.kernels import blend, sign
 from tesseract_fl.models.vector import FlatModel
 from tesseract_fl.randomness import generator
 from tesseract_fl.simulation import detection
@@ -28,6 +28,7 @@ from tesseract_fl.simulation.numerics import numerics
 from tesseract_fl.simulation.schedule import learning_rate
 from tesseract_fl.types import (
     Aggregate,
+    Blend,
     ClientId,
     ConfigError,
     Float64s,
@@ -202,6 +203,11 @@ class Simulation:
             updates = self._admitted(matrix, present, ids, trusted, settled)
             return self.config.rule.aggregate(updates, self.state if state is None else state)
 
+        def judge(rows: Blend) -> Mapping[str, Any]:
+            blend(rows, matrix[:c])
+            updates = self._admitted(matrix, present, ids, trusted, replace(settled, blend=rows))
+            return self.config.rule.judge(updates, self.state).told(updates)
+
         view = View(
             round=self.round,
             trained=Late(train, (c, self.model.layout.d), matrix.dtype),
@@ -210,6 +216,7 @@ class Simulation:
             reference=self.reference,
             report=None if granted.defence == "nothing" else self.report,
             ask=ask if granted.defence == "rule" else None,
+            judge=judge if granted.defence == "rule" else None,
             ids=ids[:c],
         )
         if self.model.buffer_layout.d:  # what an attack leaves alone is sent as it was trained
