@@ -74,10 +74,10 @@ def test_who_asks_again_with_some_rows_settled_is_answered_the_same(rule: Rule[A
 
 @every_rule
 def test_who_asks_about_a_blend_is_answered_the_same(rule: Rule[Any]) -> None:
-    settled, state = Settled(3), rule.init(D)
+    settled, state, x = Settled(3), rule.init(D), honest(6)[:3]
     for y in (honest(7)[:1], -honest(8)[:3]):
         for amount in (0.0, 0.3, 1.0):
-            sent = Blend(1 - amount, honest(6)[:3], amount, y)
+            sent = Blend(1 - amount, x, amount, y)
             matrix = honest(0)
             matrix[:3] = sent.a * sent.x + sent.b * sent.y
             asked = rule.judge(

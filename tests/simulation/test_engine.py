@@ -389,6 +389,7 @@ def test_who_asks_is_told_what_the_rule_does_also_where_the_gate_turns_some_ques
 
     def craft(view: View, rng: np.random.Generator) -> Any:
         assert view.ask is not None
+        one = view.own[:1]
         for scale in (1, 100, -1, 100, 0.5):
             for rows in (scale * view.own, view.rows(scale * view.own[0])):
                 asked = view.ask(rows.astype(np.float32))
@@ -396,8 +397,8 @@ def test_who_asks_is_told_what_the_rule_does_also_where_the_gate_turns_some_ques
                 names = [str(client) for client in range(12)]
                 alone = settings.gate.screen(plain, names, round=view.round)
                 answers.append((asked.update, settings.rule.aggregate(alone, simulation.state).update))
-            told = view.verdict(Blend(scale, view.own, scale, view.own[:1]))
-            by_rows = view.ask((scale * (view.own + view.own[:1])).astype(np.float32)).report
+            told = view.verdict(Blend(scale, view.own, scale, one))
+            by_rows = view.ask((scale * (view.own + one)).astype(np.float32)).report
             assert told.get("penalised") == by_rows.get("penalised")
             assert told["rejected"] == by_rows["rejected"]
         return view.own
