@@ -159,7 +159,8 @@ def hardened_round(
         long_known = state["seen"].get(ids[i], 0) >= 1 / (1 - set_to["memory"]) - 1e-9
         suspicion.append(math.sqrt(math.fsum(max(0.0, z) ** 2 for z in own)) if long_known else max(own))
     by_suspicion = sorted(range(n), key=lambda i: -suspicion[i])
-    suspects = {ids[i] for i in by_suspicion[:f] if suspicion[i] > set_to["cut"] * (1 + 20 / n)}
+    wider = 1 + 20 / n if n <= 5 or n >= 20 else 2 if n >= 10 else 1 + 100 / n**2
+    suspects = {ids[i] for i in by_suspicion[:f] if suspicion[i] > set_to["cut"] * wider}
 
     reputation = dict(state["reputation"])
     for client in ids:

@@ -420,6 +420,13 @@ def test_training_goes_on_under_attack(attack: str) -> None:
     assert run(config, config.data.read())["accuracy"] > 0.85
 
 
+def test_two_of_ten_that_flip_their_labels_are_found() -> None:
+    config = Config.from_table({**IMAGES, "clients": 10, "malicious": 2, "rule": "hardened", "attack": "label_flip"})
+    detection = run(config, config.data.read())["detection"]
+    assert detection["cut_off_since"] is not None
+    assert detection["false_positive_rate"] == 0
+
+
 def test_a_boosted_backdoor_is_kept_out() -> None:
     def success(rule: str) -> float:
         config = Config.from_table({**IMAGES, "rule": rule, "attack": "backdoor"})

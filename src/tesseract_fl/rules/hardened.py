@@ -25,10 +25,6 @@ TAILS: dict[str, tuple[int, ...]] = {
     "flatness": (+1,),
 }
 
-# With few clients their spread is a guess, so the cut is wider: by 1 + 20/n an honest client is about as rarely
-# beyond it among ten as among a hundred.
-SMALL = 20
-
 # Where all others are alike, a client with more data, or less, or akin to another, would stand out for next to nothing.
 # So a deviation of company is at least this part of its median, and one of flatness, which is a logarithm, this much.
 ALIKE = 0.06
@@ -64,7 +60,8 @@ class Hardened(HonestMajority, WeightingRule[HardenedState]):
     a_i, k_i, ℓ_i and φ_i count as at most 2 robust deviations from the honest middle on their good side
     ā_i ← β_i·ā_i + (1 − β_i)·(a_i − median a),  β_i = min(β, seen_i/(seen_i + 1)),  and k̄_i, p̄_i, ℓ̄_i, φ̄_i likewise
     z_i: by how many robust deviations (`evidence.outlyingness`) ā_i is too low, k̄_i, ℓ̄_i, φ̄_i too high, p̄_i either
-    i is a suspect if √Σ max(0, z_i)² > κ·(1 + 20/n),  while seen_i < 1/(1 − β) if max z_i is;  only the f worst can be
+    i is a suspect if √Σ max(0, z_i)² > κ·λ(n),  while seen_i < 1/(1 − β) if max z_i is;  only the f worst can be
+    λ(n) = 1 + min(20/n, max(1, (10/n)²))
     RS_i ← min(0, μ·RS_i − (1 − ρ))  for suspects and whom the gate turned away,  min(0, μ·RS_i + ρ)  for the others
     w = softmax(RS);  where the newcomers' share S of it is ν < S < ½, it is scaled to ν, and the others' to 1 − ν
     g = Σ_i w_i · u_i · min(1, τ·median‖u‖/‖u_i‖)
@@ -235,7 +232,7 @@ class Hardened(HonestMajority, WeightingRule[HardenedState]):
 
     def _suspects(self, suspicion: Float64s, f: int, cohort: Cohort) -> Bools:
         """Those beyond the cut, the f worst at most: no more can be malicious, and honest ones can't all fall out."""
-        suspects = suspicion > self.cut * (1 + SMALL / cohort.n)
+        suspects = suspicion > self.cut * leeway(cohort.n)
         suspects[rank(suspicion, cohort)[: cohort.n - f]] = False
         return suspects
 
@@ -286,6 +283,18 @@ class Hardened(HonestMajority, WeightingRule[HardenedState]):
                 + (f"; with {also} {suspicion[i]:.1f}" if suspicion[i] > deviations[worst, i] else "")
             )
         return reasons
+
+
+def leeway(n: int) -> float:
+    """How much wider the cut is for n clients: their spread is guessed from fewer.
+
+    From twenty down to ten not more than twice, or who poisons data stays within it; below ten their own data tell
+    honest clients apart as much.
+
+    >>> [round(leeway(n), 2) for n in (100, 40, 20, 10, 7, 5, 3)]
+    [1.2, 1.5, 2.0, 2.0, 3.04, 5.0, 7.67]
+    """
+    return 1 + min(20 / n, max(1.0, (10 / n) ** 2))
 
 
 def joint(deviations: Float64s) -> Float64s:
