@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 CLAIM = re.compile(
-    r"the paper's rule ends at\s+most (\d+) points.*?CIFAR-10.*?ten clients, scaled down, at most (\d+);"
+    r"the paper's rule ends at\s+most (\d+) points.*?CIFAR-10.*?ten clients, scaled down, at most (\d+),"
     r".*?FEMNIST.*? at most (\d+),.*?elsewhere at most (\d+),.*?`hardened` at most (\d+)",
     re.DOTALL,
 )
