@@ -24,7 +24,7 @@ def run(tmp_path: Path) -> Path:
                 round=t,
                 client="key:evil",
                 verdict="rewarded" if t == 1 else "penalised",
-                detail="" if t == 1 else "flip-score 9 among the highest",
+                detail="" if t == 1 else "flip-score 9 among the highest; the rewarded ones were below 3",
                 score=9.0,
                 weight=0.2 / 10 ** (2 * t),
                 reputation=-float(t),
@@ -55,11 +55,12 @@ def test_who_is_suspected_and_since_when(run: Path) -> None:
         "key:ab": ("good", None),
     }
     assert told["clients"][0]["client"] == "key:evil", "the most suspicious first"
-    evil = {"weight": 0.2 / 10**8, "reputation": -4.0, "reason": "round 4: penalised"}
+    reason = "round 4: penalised — flip-score 9 among the highest"
+    evil = {"weight": 0.2 / 10**8, "reputation": -4.0, "reason": reason}
     assert told["clients"][0] | evil == told["clients"][0]
     lines = tell("show", run).splitlines()
     assert lines[0] == "round 4, Tesseract(f=1)"
-    assert lines[2].split() == ["key:evil", "cut", "off", "2", "2e-09", "-4.00", "round", "4:", "penalised"]
+    assert lines[2].split() == ["key:evil", "cut", "off", "2", "2e-09", "-4.00", *reason.split()]
     assert lines[3].split() == ["key:nan", "cut", "off", "1", "—", "-1.00", "round", "4:", "not_finite"]
 
 

@@ -84,8 +84,8 @@ class History:
         self.tally = Tally()
 
     def add(self, happened: Happened) -> None:
-        told = zip(happened.clients, happened.verdicts, happened.codes, happened.details, strict=True)
-        away = [row for row in told if row[1] in NOT_ADMITTED]
+        rows = zip(happened.clients, happened.verdicts, happened.codes, happened.details, strict=True)
+        away = [row for row in rows if row[1] in NOT_ADMITTED]
         for client in happened.clients:
             if client not in self.clients:
                 self._place(client)
@@ -96,7 +96,7 @@ class History:
             _floats(values, len(places))[once] for values in (happened.scores, happened.weights, happened.reputations)
         )
         places = places[once]
-        said = [code or name for code, name in zip(happened.codes, happened.verdicts, strict=True)]
+        said = [*map(_said, happened.verdicts, happened.codes, happened.details)]
         self.tally.add(
             happened.number, len(self.clients), places, verdict, np.array(said, np.object_)[once], weight, reputation
         )
@@ -224,6 +224,12 @@ class Tally:
         for name, values in vars(self).items():
             fill = np.nan if values.dtype == np.float64 else 0
             setattr(self, name, np.concatenate([values, np.full(more, fill, values.dtype)]))
+
+
+def _said(verdict: str, code: str, detail: str) -> str:
+    """Why, in a few words: the gate's code, or the first thing that the rule says of whom it penalised."""
+    first = detail.partition("; ")[0] if verdict == "penalised" else ""
+    return code or " — ".join(filter(None, (verdict, first)))
 
 
 def _floats(values: Sequence[float | None] | None, n: int) -> Float64s:
