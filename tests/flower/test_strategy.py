@@ -559,3 +559,11 @@ def test_each_round_writes_a_line_of_json(caplog: pytest.LogCaptureFixture) -> N
     assert lines[0]["event"] == "round"
     assert lines[0]["absent"] == 1
     assert lines[0]["admitted"] == 5
+
+
+def test_without_a_rule_it_is_the_one_that_withstands_who_knows_it() -> None:
+    nodes = everyone(10) | {100: client(honest(0, scale=-1.0))}
+    ours = RobustStrategy(fraction_evaluate=0.0)
+    assert ours.federation.rule == Hardened(f=0.2)
+    list(rounds(ours, FakeGrid(nodes), small_model(), 8))
+    assert {name for name, verdict in verdicts(ours, 8).items() if verdict.verdict == "penalised"} == {"node:100"}

@@ -1,7 +1,7 @@
 """Tesseract in a Flower federation: a strategy for the ServerApp, mods for the ClientApp.
 
 from tesseract_fl.flower import RobustStrategy
-strategy = RobustStrategy(Tesseract(f=2), ledger="/var/lib/federation")
+strategy = RobustStrategy(Hardened(f=2), ledger="/var/lib/federation")
 result = strategy.start(grid, initial_arrays, num_rounds=100)
 """
 

@@ -26,7 +26,7 @@ from tesseract_fl.flower.weighing import Newcomers
 from tesseract_fl.gate import Gate
 from tesseract_fl.randomness import generator
 from tesseract_fl.rules.base import Rule
-from tesseract_fl.rules.tesseract import Tesseract
+from tesseract_fl.rules.hardened import Hardened
 from tesseract_fl.types import ClientId, ConfigError, Floats, PreconditionError
 
 GATE = Gate(max_norm_ratio=10.0, max_sample_ratio=10.0, max_samples=1e9)
@@ -37,11 +37,11 @@ _log = logging.getLogger("flwr.tesseract")
 class RobustStrategy(Strategy):
     """Aggregates by a rule, with identity, reputation and model kept in a ledger.
 
-    `rule`: any rule; `ledger`: a folder of the operator's, without which nothing outlasts the process.
-    `identify(node)` names a client where the app knows better than its public key or node id. `trusted_fn(round,
-    arrays)` returns the arrays that the server itself trained on clean data, for rules that need them. Client-reported
-    metrics are combined by their median. `metrics_port`: a loopback port for Prometheus (0 takes a free one). The
-    other parameters are those of Flower's FedAvg.
+    `rule`: any rule, Hardened(f=0.2) where none is given; `ledger`: a folder of the operator's, without which nothing
+    outlasts the process. `identify(node)` names a client where the app knows better than its public key or node id.
+    `trusted_fn(round, arrays)` returns the arrays that the server itself trained on clean data, for rules that need
+    them. Client-reported metrics are combined by their median. `metrics_port`: a loopback port for Prometheus (0 takes
+    a free one). The other parameters are those of Flower's FedAvg.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class RobustStrategy(Strategy):
         poll_seconds: float | None = None,
         metrics_port: int | None = None,
     ) -> None:
-        rule = Tesseract(f=0.2) if rule is None else rule
+        rule = Hardened(f=0.2) if rule is None else rule
         if rule.needs_trusted and trusted_fn is None:
             raise ConfigError(f"{type(rule).__name__} needs trusted_fn, the server's own training on clean data")
         folder = None if ledger is None else Path(ledger)
