@@ -103,7 +103,17 @@ def hardened_weights(ids: Sequence[str], state: Mapping[str, Any], newcomers: fl
 def hardened_round(
     U: Rows, ids: Sequence[str], state: dict[str, Any], *, f: int, rejected: Sequence[str] = (), **changed: Any
 ) -> tuple[list[float], dict[str, Any], list[float]]:
-    """One round of the hardened rule where no two suspects are equally suspicious: update, state, weights."""
+    """One round of the hardened rule where no two suspects are equally suspicious: update, state, weights.
+
+    Who sends 0 counts as absent, unless all do.
+    """
+    idle = [not any(row) for row in U]
+    if any(idle) and not all(idle):
+        active = [i for i in range(len(ids)) if not idle[i]]
+        rows, names = [U[i] for i in active], [ids[i] for i in active]
+        update, after, found = hardened_round(rows, names, state, f=f, rejected=rejected, **changed)
+        given = dict(zip(active, found, strict=True))
+        return update, after, [given.get(i, 0.0) for i in range(len(ids))]
     set_to = {
         "decay": 0.99, "memory": 0.95, "cut": 5.0, "redemption": 0.05, "reach": 2.0,
         "probation": 20, "newcomers": 0.1, "evidence": "agreement+company+flip+length+flatness", **changed,

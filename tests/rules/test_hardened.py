@@ -14,7 +14,7 @@ from tesseract_fl.reputation import evidence
 from tesseract_fl.rules.hardened import Hardened, HardenedState
 from tesseract_fl.simulation.config import Config
 from tesseract_fl.simulation.run import run
-from tesseract_fl.types import ConfigError, Rejection, Updates
+from tesseract_fl.types import ConfigError, PreconditionError, Rejection, Updates
 from tests.naive import oracles
 
 N, D, F = 10, 30, 2
@@ -203,6 +203,26 @@ def test_a_client_with_half_the_data_does_not_stand_out_by_being_flatter() -> No
     assert out.weights.min() > 0.5 / n
 
 
+def test_those_who_train_do_not_stand_out_among_idle_ones() -> None:
+    rule = Hardened(f=0.2)
+    state = rule.init(D)
+    for t in range(1, 41):
+        matrix = sent(np.random.default_rng(t), "honest")
+        matrix[4:] = 0  # most of them
+        out = rule.aggregate(named(matrix, t), state)
+        state = out.state
+        np.testing.assert_allclose(out.update, matrix[:4].mean(axis=0), rtol=0.5, atol=0.5)
+    weights = out.weights
+    assert weights is not None
+    assert weights[:4].min() > 0.2
+    assert not weights[4:].any()
+    assert set(state.reputation) == {"c0", "c1", "c2", "c3"}
+    assert out.report["why"][4:] == ["it sent no change, so there was nothing to judge"] * 6
+    assert all(len(told) == N for told in out.report.values() if isinstance(told, list) and told)
+    with pytest.raises(PreconditionError, match=r"6 of 10 clients sent no change: .* f = 2 and n = 4"):
+        Hardened(f=2).aggregate(named(matrix, 41), state)
+
+
 def test_an_honest_round_is_a_mean_of_nearly_equal_weights() -> None:
     weights = weight_after("honest").weights
     assert 1 / np.square(weights).sum() > 0.8 * N
@@ -244,6 +264,8 @@ def test_newcomers_together_have_no_more_than_their_share() -> None:
         assert bounded.weights is not None
         assert bounded.weights[N:].sum() <= 0.1 + 1e-9
         assert set(bounded.state.probation) == set(ids[N:])
+        assert all("on probation" in why for why in bounded.report["why"][N:])
+        assert not any("on probation" in why for why in bounded.report["why"][:N])
         assert np.linalg.norm(bounded.update) <= rule.reach * longest
 
 

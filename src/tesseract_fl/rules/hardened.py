@@ -14,7 +14,17 @@ from tesseract_fl.reputation import evidence, score
 from tesseract_fl.reputation.evidence import outlyingness, rank, without_credit
 from tesseract_fl.rules.base import HonestMajority, WeightingRule, check_decay, resolve_f, shrinking
 from tesseract_fl.rules.plan import State
-from tesseract_fl.types import Bools, ClientId, Cohort, ConfigError, Float64s, Matrix, Rejection, Updates
+from tesseract_fl.types import (
+    Bools,
+    ClientId,
+    Cohort,
+    ConfigError,
+    Float64s,
+    Matrix,
+    PreconditionError,
+    Rejection,
+    Updates,
+)
 
 # Each kind of evidence with its suspicious tails: −1 for scores that are too low, +1 for scores that are too high.
 TAILS: dict[str, tuple[int, ...]] = {
@@ -65,6 +75,7 @@ class Hardened(HonestMajority, WeightingRule[HardenedState]):
     RS_i ← min(0, μ·RS_i − (1 − ρ))  for suspects and whom the gate turned away,  min(0, μ·RS_i + ρ)  for the others
     w = softmax(RS);  where the newcomers' share S of it is ν < S < ½, it is scaled to ν, and the others' to 1 − ν
     g = Σ_i w_i · u_i · min(1, τ·median‖u‖/‖u_i‖)
+    n, f and everything else are of those who sent another update than 0; where there are others, they count as absent
 
     `f` is how many clients may be malicious, as a number or as a fraction of those present; `decay` is μ, `memory` β,
     `cut` κ, `redemption` ρ, `reach` τ, `newcomers` ν. Whoever comes after the first `probation` rounds is a newcomer
@@ -143,6 +154,9 @@ class Hardened(HonestMajority, WeightingRule[HardenedState]):
     def weigh(
         self, statistic: Float64s, cohort: Cohort, state: HardenedState
     ) -> tuple[Float64s, HardenedState, dict[str, Any]]:
+        moved = np.diagonal(statistic) > 0
+        if moved.any() and not moved.all():
+            return self._weigh_those_who_moved(moved, statistic, cohort, state)
         f = resolve_f(self.f, cohort.n)
         state = self._welcomed(cohort, state)
         gram, flips, sums = statistic[:, : cohort.n], statistic[:, -2], statistic[:, -1]
@@ -169,9 +183,24 @@ class Hardened(HonestMajority, WeightingRule[HardenedState]):
             "suspicion": suspicion.tolist(),
             "penalised": suspects.tolist(),
             "reputation": score.of(judged.reputation, cohort).tolist(),
-            "why": self._reasons(deviations, suspicion, scores, suspects),
+            "why": [*map(joined, self._reasons(deviations, suspicion, scores, suspects), self._limits(cohort, judged))],
         }
         return weights, judged, report
+
+    def _weigh_those_who_moved(
+        self, moved: Bools, statistic: Float64s, cohort: Cohort, state: HardenedState
+    ) -> tuple[Float64s, HardenedState, dict[str, Any]]:
+        """As if the others had not come: if most are idle, those who train must not stand out among them."""
+        active = cohort.only(moved)
+        try:
+            self.check(active.n)
+        except PreconditionError as error:
+            raise PreconditionError(f"{cohort.n - active.n} of {cohort.n} clients sent no change: {error}") from error
+        weights, judged, told = self.weigh(statistic[np.ix_(moved, np.append(moved, [True, True]))], active, state)
+        idle: dict[str, Any] = {"penalised": False, "why": "it sent no change, so there was nothing to judge"}
+        report = {key: spread(values, moved, idle.get(key, 0.0)) for key, values in told.items()}
+        report["reputation"] = [judged.reputation.get(client, 0.0) for client in cohort.ids]
+        return np.array(spread(weights, moved, 0.0)), judged, report
 
     def finish(self, state: HardenedState, updates: Updates, update: Matrix) -> HardenedState:
         return replace(state, direction=kernels.sign(update))
@@ -266,6 +295,12 @@ class Hardened(HonestMajority, WeightingRule[HardenedState]):
             weights[~new] *= (1 - self.newcomers) / (1 - share)
         return weights
 
+    def _limits(self, cohort: Cohort, state: HardenedState) -> list[str]:
+        """For a person: who is on probation, and for how long."""
+        held = f"newcomers weigh at most {self.newcomers:.0%} together"
+        left = [state.probation.get(client, 0) for client in cohort.ids]
+        return [f"on probation, {rounds} rounds to go: {held}" if rounds else "" for rounds in left]
+
     def _reasons(
         self, deviations: Float64s, suspicion: Float64s, scores: dict[str, Float64s], suspects: Bools
     ) -> list[str]:
@@ -295,6 +330,20 @@ def leeway(n: int) -> float:
     [1.2, 1.5, 2.0, 2.0, 3.04, 5.0, 7.67]
     """
     return 1 + min(20 / n, max(1.0, (10 / n) ** 2))
+
+
+def joined(*parts: str) -> str:
+    return "; ".join(part for part in parts if part)
+
+
+def spread(values: Sequence[Any] | Float64s, places: Bools, otherwise: Any) -> list[Any]:
+    """The values at their places, something else at the others.
+
+    >>> spread([1, 2], np.array([True, False, True]), 0)
+    [1, 0, 2]
+    """
+    found = iter(values)
+    return [next(found) if here else otherwise for here in places]
 
 
 def joint(deviations: Float64s) -> Float64s:
