@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
+import torch
 
 from tesseract_fl import registry
 from tesseract_fl.attacks.base import View
+from tesseract_fl.attacks.hidden import Mimic
+from tesseract_fl.attacks.poisoning import LabelFlip
 from tesseract_fl.attacks.reputation import Steering
 from tesseract_fl.attacks.schedule import OnOff, Sleeper
-from tesseract_fl.attacks.simple import SignFlip
+from tesseract_fl.attacks.simple import Gaussian, SignFlip
+from tesseract_fl.types import ConfigError
 
 
 def view(round: int) -> View:
@@ -25,6 +30,30 @@ def test_a_sleeper_is_honest_and_says_so_until_it_strikes() -> None:
     assert asleep.gave_up == ["sleeper: not in this round"]
     np.testing.assert_array_equal(sleeper.craft(awake, np.random.default_rng(0)), -awake.own)
     assert awake.gave_up == []
+
+
+def test_a_sleeper_may_do_something_else_than_honest_work_until_it_strikes() -> None:
+    told = {"name": "sleeper", "until": 3, "inner": {"name": "sign_flip"}, "cover": {"name": "gaussian"}}
+    sleeper = registry.build("attacks", told)
+    assert sleeper == Sleeper(inner=SignFlip(), until=3, cover=Gaussian())
+    assert registry.describe("attacks", sleeper)["cover"] == {"name": "gaussian", "scale": 1.0}
+    asleep, awake = view(3), view(4)
+    np.testing.assert_array_equal(
+        sleeper.craft(asleep, np.random.default_rng(0)), Gaussian().craft(view(3), np.random.default_rng(0))
+    )
+    np.testing.assert_array_equal(sleeper.craft(awake, np.random.default_rng(0)), -awake.own)
+    assert not asleep.gave_up
+    assert sleeper.least_known == 2, "to be gaussian takes two"
+
+
+def test_a_sleeper_needs_what_its_cover_needs_and_poisons_as_its_cover_does() -> None:
+    hidden = Sleeper(inner=SignFlip(), until=3, cover=Mimic())
+    assert hidden.needs == Mimic().needs
+    with pytest.raises(ConfigError, match="all 4 are malicious"):
+        hidden.check(4, 4)
+    x, y = torch.zeros(2, 3), torch.tensor([0, 9])
+    flipping = Sleeper(inner=SignFlip(), until=3, cover=LabelFlip())
+    assert [flipping.poison(x, y, classes=10, round=t)[1].tolist() for t in (3, 4)] == [[9, 0], [0, 9]]
 
 
 def test_for_the_attack_inside_of_a_sleeper_time_begins_when_it_wakes() -> None:

@@ -83,6 +83,8 @@ def test_a_mod_can_t_change_who_its_node_is(attack: str) -> None:
 def test_what_the_server_does_no_client_knows(tmp_path: Path) -> None:
     with pytest.raises(KnowledgeError, match="defence"):
         RedTeam("flip_band", pool=tmp_path)
+    with pytest.raises(ConfigError, match="LabelFlip poisons training data"):
+        RedTeam({"name": "sleeper", "inner": "sign_flip", "cover": {"name": "label_flip"}})
     with pytest.raises(ConfigError, match="poisons training data"):
         RedTeam("label_flip")
     with pytest.raises(ConfigError, match="poisons training data"):

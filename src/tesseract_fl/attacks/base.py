@@ -58,6 +58,17 @@ class Knowledge:
             if levels.index(getattr(self, name)) < levels.index(getattr(needs, name))
         )
 
+    def and_also(self, other: Knowledge) -> Knowledge:
+        """What both need.
+
+        >>> Knowledge(updates="own", defence="report").and_also(Knowledge(updates="all", defence="nothing"))
+        Knowledge(updates='all', defence='report')
+        """
+        return Knowledge(
+            updates=max(self.updates, other.updates, key=UPDATES.index),
+            defence=max(self.defence, other.defence, key=DEFENCE.index),
+        )
+
 
 FULL = Knowledge()
 BLIND = Knowledge(updates="own", defence="nothing")

@@ -55,13 +55,40 @@ class Scheduled(Attack):
 
 @dataclass(frozen=True, kw_only=True)
 class Sleeper(Scheduled):
-    """Honest for the first `until` rounds, to earn a reputation; then strike, as if the run began there."""
+    """Honest for the first `until` rounds, to earn a reputation; then strike, as if the run began there.
+
+    `cover`: what it does until then instead of honest work, as `gaussian`, which may cost others theirs.
+    """
 
     until: int = 100
+    cover: Attack | None = None
 
     def __post_init__(self) -> None:
         if self.until < 0:
             raise ConfigError(f"sleeper: until must be a number of rounds, got {self.until}")
+
+    @property
+    def needs(self) -> Knowledge:
+        return self.inner.needs if self.cover is None else self.inner.needs.and_also(self.cover.needs)
+
+    @property
+    def least_known(self) -> int:
+        return max(attack.least_known for attack in (self.inner, self.cover) if attack is not None)
+
+    def check(self, n: int, c: int) -> None:
+        super().check(n, c)
+        if self.cover is not None:
+            self.cover.check(n, c)
+
+    def _craft(self, view: View, rng: np.random.Generator) -> Matrix:
+        if self.cover is None or self.active(view.round):
+            return super()._craft(view, rng)
+        return self.cover.craft(view, rng)
+
+    def poison(self, x: Tensor, y: Tensor, *, classes: int, round: int) -> tuple[Tensor, Tensor]:
+        if self.cover is None or self.active(round):
+            return super().poison(x, y, classes=classes, round=round)
+        return self.cover.poison(x, y, classes=classes, round=round)
 
     def active(self, round: int) -> bool:
         return round > self.until

@@ -7,7 +7,7 @@ folder: then each knows what all of them computed, and what clients that agreed 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from flwr.app import Array, ArrayRecord, Context, Message, MessageType
 
 from tesseract_fl import checkpoint, registry
 from tesseract_fl.attacks.base import Attack, Knowledge, View
+from tesseract_fl.attacks.schedule import Scheduled, Sleeper
 from tesseract_fl.flower.model import Model
 from tesseract_fl.flower.replies import named_arrays
 from tesseract_fl.randomness import generator
@@ -130,17 +131,15 @@ def by_node_config(message: Message, context: Context, call_next: CallNext) -> M
 
 def check_possible(attack: Attack, *, pooled: bool) -> None:
     """Refuse what a client mod can't do."""
-    layers = [attack]
-    while isinstance(getattr(layers[-1], "inner", None), Attack):
-        layers.append(layers[-1].inner)  # type: ignore[attr-defined]
     if attack.alias("node", 10**9) != "node":
         raise ConfigError(
             "a mod can't change who its node is, and so it can't whitewash: "
             "start the SuperNode again with another key, or without one, which gives it another id"
         )
-    if type(layers[-1]).poison is not Attack.poison:
+    poisoner = next((one for one in _innermost(attack) if type(one).poison is not Attack.poison), None)
+    if poisoner is not None:
         raise ConfigError(
-            f"{type(layers[-1]).__name__} poisons training data, which a mod does not see: "
+            f"{type(poisoner).__name__} poisons training data, which a mod does not see: "
             "call its poison() where your client makes its batches"
         )
     lacking = Knowledge(updates="all" if pooled else "own", defence="nothing").lacks(attack.needs)
@@ -151,6 +150,16 @@ def check_possible(attack: Attack, *, pooled: bool) -> None:
         )
     if not pooled:
         attack.check_known(1)
+
+
+def _innermost(attack: Attack) -> Iterator[Attack]:
+    """What the wrappers around it strike with, now or later."""
+    if not isinstance(attack, Scheduled):
+        yield attack
+        return
+    yield from _innermost(attack.inner)
+    if isinstance(attack, Sleeper) and attack.cover is not None:
+        yield from _innermost(attack.cover)
 
 
 def round_of(message: Message) -> int:
