@@ -1,6 +1,6 @@
 """A deployment on this machine: SuperLink with TLS and node authentication, SuperNodes, some of them armed.
 
-python deploy.py --folder /tmp/federation --nodes 5 --armed 1 --attack sign_flip --rounds 5
+python deploy.py --folder /tmp/federation --nodes 8 --armed 1 --attack sign_flip --rounds 20
 
 Makes keys and certificates, starts everything on loopback, plays the rounds, and ends it. The ledger stays in the
 folder: the same command with more rounds goes on from there.
