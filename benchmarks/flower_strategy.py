@@ -1,5 +1,7 @@
 """What aggregation costs in a Flower ServerApp: ours beside Flower's own, on the same replies, in one run.
 
+For each of our rules: without a ledger, of that what comes after the last reply, and with a ledger on disk.
+
 python benchmarks/flower_strategy.py --clients 100 --repeat 10
 """
 
@@ -22,6 +24,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from tesseract_fl.flower import RobustStrategy
 from tesseract_fl.flower.round import Round
+from tesseract_fl.rules.hardened import Hardened
 from tesseract_fl.rules.tesseract import Tesseract
 
 SHAPES = {"c1.w": (30, 1, 3, 3), "c1.b": (30,), "c2.w": (50, 30, 3, 3), "c2.b": (50,)}
@@ -98,19 +101,17 @@ def measure(clients: int, repeat: int) -> dict[str, float]:
     asked = [Message(RecordDict(), dst_node_id=i + 1, message_type="train") for i in range(clients)]
     plain = [Message(c, reply_to=m) for c, m in zip(content, asked, strict=True)]
     with tempfile.TemporaryDirectory() as folder:
-        rule = Tesseract(f=0.2)
-        in_memory = Ours(RobustStrategy(rule), model, sent)
-        lasting = Ours(RobustStrategy(rule, ledger=Path(folder).resolve()), model, sent)
-        actions: dict[str, Callable[[], float]] = {
-            "flower_fedavg": theirs(FedAvg(), plain),
-            "ours": in_memory,
-            "ours_with_ledger": lasting,
-        }
+        ours: dict[str, Ours] = {}
+        for rule in (Hardened(f=0.2), Tesseract(f=0.2)):
+            ledger = Path(folder).resolve() / rule.name
+            ours[rule.name] = Ours(RobustStrategy(rule), model, sent)
+            ours[f"{rule.name}_with_ledger"] = Ours(RobustStrategy(rule, ledger=ledger), model, sent)
+        actions: dict[str, Callable[[], float]] = {"flower_fedavg": theirs(FedAvg(), plain), **ours}
         found = {name: float("inf") for name in actions}
         for _ in range(repeat):
             for name, action in actions.items():
                 found[name] = min(found[name], action())
-        found["ours_after_last_reply"] = in_memory.after_last_reply
+        found |= {f"{name}_after_last_reply": strategy.after_last_reply for name, strategy in ours.items()}
         krum = theirs(Krum(num_malicious_nodes=clients // 5), plain)
         found["flower_krum"] = min(krum() for _ in range(2))
     return {"clients": clients, "parameters": 266_060} | {name: round(value, 4) for name, value in found.items()}
