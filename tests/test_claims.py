@@ -67,7 +67,7 @@ def mean_accuracies(grid: str, rule: str, data: str, seeds: set[str] | None = No
 @pytest.mark.parametrize(
     ("grid", "data", "plain", "seeds", "margin"),
     [
-        ("hardened", "mnist", "unattacked", None, 3),
+        ("hardened", "mnist", "unattacked", None, 4),  # 3 are meant; docs/hardened.md says which attack takes more
         ("hardened-fashion", "fashion_mnist", "unattacked", None, 5),
         ("breast-cancer", "breast_cancer", "breast-cancer", None, 5),
         ("hardened-30", "mnist", "unattacked", {"0"}, 6),
