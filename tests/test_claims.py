@@ -64,10 +64,14 @@ def mean_accuracies(grid: str, rule: str, data: str, seeds: set[str] | None = No
     return {attack: mean(values) for attack, values in found.items()}
 
 
+# On MNIST these take more than the three points that are allowed; the documents say so, and that it is less than four.
+TOO_MUCH = {"camouflage(deviation=unit, boost=2.0)", "camouflage(deviation=unit, most=0.6, boost=2.0)"}
+
+
 @pytest.mark.parametrize(
     ("grid", "data", "plain", "seeds", "margin"),
     [
-        ("hardened", "mnist", "unattacked", None, 4),  # 3 are meant; docs/hardened.md says which attack takes more
+        ("hardened", "mnist", "unattacked", None, 3),
         ("hardened-fashion", "fashion_mnist", "unattacked", None, 5),
         ("breast-cancer", "breast_cancer", "breast-cancer", None, 5),
         ("hardened-30", "mnist", "unattacked", {"0"}, 6),
@@ -78,6 +82,7 @@ def test_the_hardened_rule_stays_near_the_unattacked_mean(
 ) -> None:
     unattacked = mean_accuracies(plain, "fedsgd", data, seeds)["none"]
     hardened = mean_accuracies(grid, "hardened", data)
-    assert min(hardened.values()) >= unattacked - margin
+    for attack, accuracy in hardened.items():
+        assert accuracy >= unattacked - (4 if grid == "hardened" and attack in TOO_MUCH else margin), attack
     if grid != "hardened-30":  # there f is 30 and nobody attacks: it may cost more, and docs/hardened.md says how much
         assert hardened["none"] >= unattacked - 1
