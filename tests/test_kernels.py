@@ -125,11 +125,13 @@ def test_products_of_settled_rows_are_formed_once(same: bool, seed: int, n: int,
         np.testing.assert_array_equal(kernels.squared_norms(U, settled=settled), kernels.squared_norms(U))
         for s in (kernels.sign(U[0]), kernels.sign(U[-1])):  # as when somebody asks from another state
             np.testing.assert_array_equal(kernels.flip_scores(U, s, settled=settled), kernels.flip_scores(U, s))
+            np.testing.assert_array_equal(kernels.dots(U, s, settled=settled), kernels.dots(U, s))
         distances, asked = (kernels.squared_distances(kernels.gram(U, settled=which)) for which in (None, settled))
         np.testing.assert_allclose(asked, distances, rtol=1e-9, atol=1e-9)
     s = kernels.sign(U[0])
     before = kernels.gram(U, centre=None, settled=settled)
     flips, norms = kernels.flip_scores(U, s, settled=settled), kernels.squared_norms(U)
+    along = kernels.dots(U, s, settled=settled)
     U[first:] = 0  # which nobody who says that these rows are settled may do
     U[0] *= 2
     after = kernels.gram(U, centre=None, settled=settled)
@@ -137,6 +139,7 @@ def test_products_of_settled_rows_are_formed_once(same: bool, seed: int, n: int,
     assert not (after[first:, 0]).any()
     assert kernels.absolute_sums(U, settled=settled)[first:].all()
     np.testing.assert_array_equal(kernels.flip_scores(U, s, settled=settled)[first:], flips[first:])
+    np.testing.assert_array_equal(kernels.dots(U, s, settled=settled)[first:], along[first:])
     np.testing.assert_array_equal(kernels.squared_norms(U, settled=settled)[first:], norms[first:])
     np.testing.assert_array_equal(kernels.squared_norms(U, settled=settled)[:1], 4 * norms[:1])
 

@@ -108,7 +108,10 @@ def pack(state: Any, prefix: str = "") -> tuple[Arrays, dict[str, Any]]:
 
 
 def unpack(template: S, arrays: Arrays, meta: Mapping[str, Any], prefix: str = "") -> S:
-    """Put a state together again; `template` is any state of the same rule, such as its first."""
+    """Put a state together again; `template` is any state of the same rule, such as its first.
+
+    What is `new` in a rule's state, by its field's metadata, starts as in the template where an older state lacks it.
+    """
     values: dict[str, Any] = {}
     for field in dataclasses.fields(template):  # type: ignore[arg-type]
         key, like = prefix + field.name, getattr(template, field.name)
@@ -116,6 +119,8 @@ def unpack(template: S, arrays: Arrays, meta: Mapping[str, Any], prefix: str = "
             values[field.name] = unpack(like, arrays, meta, f"{key}.")
         elif key in arrays:
             values[field.name] = arrays[key]
+        elif key not in meta and field.metadata.get("new"):
+            values[field.name] = like
         elif key not in meta:
             raise CheckpointError(f"the stored state has no {key!r}: it belongs to another rule")
         elif isinstance(like, Mapping) and isinstance(meta[key], list):

@@ -109,8 +109,10 @@ def _dots(U: Any, v: Any, out: Any) -> None:
         out[i] = total
 
 
-def dots(U: Matrix, v: Matrix) -> Float64s:
+def dots(U: Matrix, v: Matrix, *, settled: Settled | None = None) -> Float64s:
     """⟨u_i, v⟩ for every row."""
+    if settled is not None:
+        return _settled_rows(U, settled, "dots", v, lambda rows: dots(rows, v))
     if not on_cpu(U):
         import torch
 

@@ -251,7 +251,9 @@ def test_nothing_of_a_pardoned_client_is_remembered_and_everything_of_the_others
         scores = dict.fromkeys(clients, -1.0)
         rounds = dict.fromkeys(clients, 3)
         memory = {"flip": scores, "length": scores}
-        inner = HardenedState(np.ones(2, np.int8), scores, memory, seen=rounds, probation=rounds, age=9)
+        inner = HardenedState(
+            np.ones(2, np.int8), np.ones(2, np.float32), scores, memory, seen=rounds, probation=rounds, age=9
+        )
         return FilterState(np.ones(2, np.int8), scores, inner=inner)
 
     pardoned = without(state("a", "flip", "b"), "flip")  # a client may be named like a kind of evidence

@@ -74,7 +74,7 @@ def outlyingness(scores: Sequence[float], share: float, least: float = 0.0) -> l
     return [(score - middle) / spread for score in scores]
 
 
-TAILS = {"agreement": (-1,), "company": (1,), "flip": (-1, 1), "length": (1,), "flatness": (1,)}
+TAILS = {"agreement": (-1,), "company": (1,), "flip": (-1, 1), "length": (1,), "flatness": (1,), "course": (-1, 1)}
 
 
 def all_cosines(rows: Sequence[Sequence[float]]) -> list[list[float]]:
@@ -115,8 +115,8 @@ def hardened_round(
         given = dict(zip(active, found, strict=True))
         return update, after, [given.get(i, 0.0) for i in range(len(ids))]
     set_to = {
-        "decay": 0.99, "memory": 0.95, "cut": 5.0, "redemption": 0.05, "reach": 2.0,
-        "probation": 20, "newcomers": 0.1, "evidence": "agreement+company+flip+length+flatness", **changed,
+        "decay": 0.99, "memory": 0.95, "cut": 4.0, "redemption": 0.05, "reach": 2.0,
+        "probation": 20, "newcomers": 0.1, "evidence": "agreement+company+flip+length+flatness+course", **changed,
     }  # fmt: skip
     n, kinds = len(ids), set_to["evidence"].split("+")
     rows = [[float(u) for u in row] for row in U]
@@ -129,6 +129,8 @@ def hardened_round(
     norms = [math.sqrt(math.fsum(u * u for u in row)) for row in rows]
     cos = all_cosines(rows)
     flips = flip_scores(U, state.get("direction", [0] * len(rows[0])))
+    way = state.get("course", [0.0] * len(rows[0]))
+    distance = math.sqrt(math.fsum(m * m for m in way))
     middle = quantile(norms, 0.5)
     now: dict[str, list[float]] = {kind: [] for kind in kinds}
     for i in range(n):
@@ -140,10 +142,12 @@ def hardened_round(
             "flip": flips[i] / norms[i] ** 2 if norms[i] else 0.0,
             "length": math.log(min(max(norms[i] / middle, 1e-3), 1e3)) if middle else 0.0,
             "flatness": math.log(math.fsum(abs(u) for u in rows[i]) / norms[i]) if norms[i] else 0.0,
+            "course": math.fsum(u * m for u, m in zip(rows[i], way, strict=True)) / ((norms[i] * distance) or 1.0),
         }
         for kind in kinds:
             now[kind].append(said[kind])
-    least = {"company": 0.06 * quantile(now["company"], 0.5) if "company" in kinds else 0.0, "flatness": 0.02}
+    least = {kind: 0.08 * abs(quantile(now[kind], 0.5)) for kind in ("company", "course") if kind in kinds}
+    least["flatness"] = 0.02
     for kind in kinds:
         usual = quantile(now[kind], 0.5)
         for tail in TAILS[kind] if len(TAILS[kind]) == 1 else ():
@@ -158,27 +162,32 @@ def hardened_round(
             beta = min(set_to["memory"], t / (t + 1))
             now[kind][i] = beta * state["memory"][kind].get(ids[i], 0.0) + (1 - beta) * (now[kind][i] - usual)
 
-    deviations = [
-        outlyingness([tail * score for score in now[kind]], f / n, least.get(kind, 0.0))
-        for kind, tails in TAILS.items()
-        for tail in (tails if kind in kinds else ())
-    ]
-    suspicion = []
-    for i in range(n):
-        own = [found[i] for found in deviations]
-        long_known = state["seen"].get(ids[i], 0) >= 1 / (1 - set_to["memory"]) - 1e-9
-        suspicion.append(math.sqrt(math.fsum(max(0.0, z) ** 2 for z in own)) if long_known else max(own))
-    by_suspicion = sorted(range(n), key=lambda i: -suspicion[i])
-    wider = 1 + 20 / n if n <= 5 or n >= 20 else 2 if n >= 10 else 1 + 100 / n**2
-    suspects = {ids[i] for i in by_suspicion[:f] if suspicion[i] > set_to["cut"] * wider}
+    wider = 1 + 25 / n if n <= 6 or n >= 17 else 2.5 if n >= 10 else 1 + 150 / n**2
+    guilt: dict[str, float] = {}
+    for k in range(1, f + 1):  # as many as there can be who are all beyond the cut if they are the malicious ones
+        deviations = [
+            outlyingness([tail * score for score in now[kind]], k / n, least.get(kind, 0.0))
+            for kind, tails in TAILS.items()
+            for tail in (tails if kind in kinds else ())
+        ]
+        suspicion = []
+        for i in range(n):
+            own = [found[i] for found in deviations]
+            long_known = state["seen"].get(ids[i], 0) >= 1 / (1 - set_to["memory"]) - 1e-9
+            suspicion.append(math.sqrt(math.fsum(max(0.0, z) ** 2 for z in own)) if long_known else max(own))
+        worst = sorted(range(n), key=lambda i: -suspicion[i])[:k]
+        more = 0.75 / (1 - k / n) if k > n / 4 else 1
+        beyond = {ids[i]: suspicion[i] / (set_to["cut"] * wider * more) - 1 for i in worst}
+        if min(beyond.values()) > 0:
+            guilt = {client: f / (4 * k) + excess for client, excess in beyond.items()}
 
     reputation = dict(state["reputation"])
     for client in ids:
-        change = set_to["redemption"] - (client in suspects)
+        change = set_to["redemption"] - min(1.0, guilt.get(client, 0.0))
         reputation[client] = min(0.0, set_to["decay"] * reputation.get(client, 0.0) + change)
     for client in rejected:
         reputation[client] = set_to["decay"] * reputation.get(client, 0.0) + set_to["redemption"] - 1
-    for client in set(ids) - suspects:
+    for client in set(ids) - set(guilt):
         if client in probation:
             probation[client] -= 1
     after = {
@@ -193,7 +202,9 @@ def hardened_round(
     shares = hardened_weights(ids, after, set_to["newcomers"])
     weights = [share * bound for share, bound in zip(shares, bounds, strict=True)]
     update = weighted_sum(weights, U)
-    return update, {**after, "direction": [sign(g) for g in update]}, weights
+    after["direction"] = [sign(g) for g in update]
+    after["course"] = [set_to["memory"] * m + (1 - set_to["memory"]) * g for m, g in zip(way, update, strict=True)]
+    return update, after, weights
 
 
 def krum_scores(U: Rows, f: int) -> list[float]:

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tesseract_fl import checkpoint
 from tesseract_fl.reputation import evidence
 from tesseract_fl.rules.hardened import Hardened, HardenedState
 from tesseract_fl.simulation.config import Config
 from tesseract_fl.simulation.run import run
-from tesseract_fl.types import ConfigError, PreconditionError, Rejection, Updates
+from tesseract_fl.types import CheckpointError, ConfigError, PreconditionError, Rejection, Updates
 from tests.naive import oracles
 
 N, D, F = 10, 30, 2
@@ -46,7 +47,7 @@ def named(matrix: Any, t: int, ids: tuple[str, ...] | None = None, rejected: tup
 @given(
     seed=st.integers(0, 1000),
     kinds=st.lists(st.sampled_from(HOSTILE), min_size=6, max_size=6),
-    evidence=st.sampled_from(["agreement+company", "flip", "length+flatness", Hardened.evidence, "company"]),
+    evidence=st.sampled_from(["agreement+company", "flip", "length+flatness", "course", Hardened.evidence]),
     probation=st.integers(0, 4),
     memory=st.sampled_from([0.0, 0.5, 0.7, 0.95]),  # 1, 2, 4 or 20 rounds until a client is known
 )
@@ -74,7 +75,7 @@ def test_rounds_equal_the_slow_oracle(
         assert state.probation == known["probation"]
         assert state.age == known["age"]
         for client, value in known["reputation"].items():
-            assert state.reputation[client] == pytest.approx(value, abs=1e-9)
+            assert state.reputation[client] == pytest.approx(value, abs=1e-6)  # the course is kept in single precision
 
 
 def weight_after(kind: str, rounds: int = 60, **settings: Any) -> Any:
@@ -126,6 +127,63 @@ def test_a_push_in_other_coordinates_for_each_is_found_by_its_flatness() -> None
     assert out.weights is not None
     assert out.weights[:f].max() < 1e-4
     assert out.weights[f:].min() > 0.5 / n
+
+
+@pytest.mark.parametrize(
+    ("kinds", "found"), [(Hardened.evidence, True), (Hardened.evidence.removesuffix("+course"), False)]
+)
+def test_a_push_that_no_round_shows_is_found_by_the_course(kinds: str, found: bool) -> None:
+    """What honest clients have in common is a twentieth of an update, and less than half of it is left in a mean."""
+    n, f, d = 20, 4, 1000
+    rule = Hardened(f=f, evidence=kinds)
+    state, way = rule.init(d), np.random.default_rng(0).normal(size=d)
+    for t in range(1, 101):
+        rows = np.random.default_rng(t).normal(size=(n, d)) + 0.05 * way
+        rows[:f] -= 0.15 * way
+        out = rule.aggregate(named(rows.astype(np.float32), t), state)
+        state = out.state
+        assert not any(out.report["penalised"][f:])
+    assert out.weights is not None
+    assert bool(out.weights[:f].max() < 1e-4) is found
+
+
+@pytest.mark.parametrize("f", [4, 9])
+@pytest.mark.parametrize("malicious", [0, 1, 4])
+def test_f_is_a_bound_and_no_guess(f: int, malicious: int) -> None:
+    rule = Hardened(f=f)
+    state = rule.init(D)
+    for t in range(1, 61):
+        rows = sent(np.random.default_rng(t), "honest", n=20)
+        rows[:malicious] *= -1
+        out = rule.aggregate(named(rows, t), state)
+        state = out.state
+    assert out.shares is not None
+    assert out.shares[:malicious].sum() < 1e-4
+    np.testing.assert_allclose(out.shares[malicious:], 1 / (20 - malicious), rtol=0.05)
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e-40, 1e37, 1e60, 1e140])
+def test_updates_of_any_size_have_a_course(scale: float) -> None:
+    rule = Hardened(f=F)
+    state = rule.init(D)
+    for t in range(1, 6):
+        out = rule.aggregate(named(scale * sent(np.random.default_rng(t), "honest").astype(np.float64), t), state)
+        state = out.state
+    assert out.weights == pytest.approx(np.full(N, 1 / N))
+    assert np.isfinite(state.course).all()
+
+
+def test_a_state_from_before_there_was_a_course_goes_on() -> None:
+    rule = Hardened(f=F)
+    state = rule.aggregate(named(sent(np.random.default_rng(0), "honest"), 1), rule.init(D)).state
+    arrays, meta = checkpoint.pack(state)
+    del arrays["course"], meta["memory"]["course"]
+    again = checkpoint.unpack(rule.init(D), arrays, meta)
+    out = rule.aggregate(named(sent(np.random.default_rng(1), "honest"), 2), again)
+    assert out.state.reputation.keys() == state.reputation.keys()
+    assert out.state.course.any()
+    with pytest.raises(CheckpointError, match="another rule"):
+        checkpoint.unpack(rule.init(D), {}, meta)
 
 
 @pytest.mark.parametrize("how", ["flat", "long", "opposed"])
@@ -374,6 +432,11 @@ def test_settings_that_make_no_sense_are_errors(settings: dict[str, Any]) -> Non
         Hardened(**{"f": 1, **settings})
 
 
+def outlyingness(scores: Any, share: float) -> Any:
+    middle, deviation = evidence.honest(scores, share)
+    return (scores - middle) / deviation
+
+
 @given(st.integers(0, 1000), st.floats(0, 0.45), st.integers(5, 40))
 def test_how_far_out_the_worst_are_changes_nothing_for_the_others(seed: int, share: float, n: int) -> None:
     scores = np.random.default_rng(seed).normal(size=n)
@@ -382,7 +445,7 @@ def test_how_far_out_the_worst_are_changes_nothing_for_the_others(seed: int, sha
     scores[out] += 10
     farther = scores.copy()
     farther[out] += 1e6
-    before, after = evidence.outlyingness(scores, share), evidence.outlyingness(farther, share)
+    before, after = outlyingness(scores, share), outlyingness(farther, share)
     np.testing.assert_allclose(before[others], after[others])
     assert before == pytest.approx(oracles.outlyingness(scores.tolist(), share), rel=1e-9, abs=1e-9)
 
@@ -392,7 +455,7 @@ def test_scores_that_are_all_the_same_make_few_others_stand_out(seed: int, place
     """Between the honest middle and quartile they would make the distance of the two nothing."""
     bad = int(share * 200)
     honest = np.random.default_rng(seed).normal(size=200 - bad)
-    found = evidence.outlyingness(np.append(honest, np.full(bad, place)), share)
+    found = outlyingness(np.append(honest, np.full(bad, place)), share)
     assert np.mean(found[: len(honest)] > 6) < 0.1
 
 

@@ -90,8 +90,18 @@ def flatness(sums: Float64s, norms: Float64s) -> Float64s:
     return np.asarray(np.log(np.maximum(ratio, 1.0)), np.float64)
 
 
-def outlyingness(scores: Float64s, share: float, least: float = 0.0) -> Float64s:
-    """How many standard deviations above the honest middle each score is, if at most a `share` ε of them is too high.
+def course(along: Float64s, norms: Float64s, way: float) -> Float64s:
+    """c_i = ⟨u_i, m⟩/(‖u_i‖‖m‖): whether a client pulls on along the way of the last rounds, or back.
+
+    Colluders who all but cancel a round's honest updates leave a mean that is mostly noise, with which hardly anybody
+    disagrees. Over many rounds the noise goes and what is left of the way stays.
+    """
+    found: Float64s = np.divide(along, norms * way, out=np.zeros_like(along), where=norms * way > 0)
+    return found
+
+
+def honest(scores: Float64s, shares: npt.ArrayLike, least: float = 0.0) -> tuple[Float64s, Float64s]:
+    """The middle of honest scores and their standard deviation, if at most a share ε of all scores is too high.
 
     Under ε·n scores that are too high, the honest median is at the quantile (1 − ε)/2 and the honest lower quartile at
     (1 − ε)/4; of normal scores they are 0.6745 standard deviations apart. But scores between the two bring them
@@ -100,12 +110,18 @@ def outlyingness(scores: Float64s, share: float, least: float = 0.0) -> Float64s
     deviations long with all ε·n outside of it, and never longer than honest ones alone would make it. A deviation is
     between 1 and `WIDEST` times what that says, and `least` at least.
 
-    >>> outlyingness(np.array([1.0, 2.0, 3.0, 4.0, 5.0, 99.0]), 1 / 6).round(1).tolist()
+    Of many shares there are as many answers.
+
+    >>> scores = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 99.0])
+    >>> middle, deviation = honest(scores, 1 / 6)
+    >>> ((scores - middle) / deviation).round(1).tolist()
     [-1.2, -0.6, -0.0, 0.5, 1.1, 53.8]
     """
-    middle, deviation = _honest(scores, share, least)
-    found: Float64s = (scores - middle) / deviation
-    return found
+    left = 1 - np.asarray(shares, np.float64)
+    middle, quartile = np.quantile(scores, [left / 2, left / 4])
+    half = _shortest_half(scores) / 2 / np.vectorize(NormalDist().inv_cdf)(0.5 + 0.25 / left)
+    deviation = np.clip((middle - quartile) / 0.6745, half, WIDEST * half)
+    return middle, np.maximum(deviation, max(SMALLEST_SPREAD, least))
 
 
 def without_credit(scores: Float64s, share: float, least: float = 0.0) -> Float64s:
@@ -114,16 +130,8 @@ def without_credit(scores: Float64s, share: float, least: float = 0.0) -> Float6
     What is remembered is a mean: a round far on the good side, as an update in one coordinate only is the least flat,
     would pay for many on the other.
     """
-    middle, deviation = _honest(scores, share, least)
+    middle, deviation = honest(scores, share, least)
     return np.maximum(scores, middle - CREDIT * deviation)
-
-
-def _honest(scores: Float64s, share: float, least: float) -> tuple[float, float]:
-    """The middle and the deviation of honest scores."""
-    middle, quartile = np.quantile(scores, [(1 - share) / 2, (1 - share) / 4])
-    half = _shortest_half(scores) / 2 / NormalDist().inv_cdf(0.5 + 0.25 / (1 - share))
-    deviation = float(np.clip((middle - quartile) / 0.6745, half, WIDEST * half))
-    return float(middle), max(deviation, SMALLEST_SPREAD, least)
 
 
 def _shortest_half(scores: Float64s) -> float:

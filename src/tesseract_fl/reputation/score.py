@@ -17,28 +17,27 @@ LARGEST = math.log(np.finfo(np.float32).max)  # exp of more than this is infinit
 def judge(
     known: Reputation,
     cohort: Cohort,
-    suspects: Bools,
+    guilt: Float64s | Bools,
     *,
     reward: float,
     decay: float,
     highest: float = math.inf,
 ) -> dict[ClientId, float]:
-    """RS_i ← μ·RS_i − (1 − reward) for suspects, RS_i ← μ·RS_i + reward for the others, `highest` at most.
+    """RS_i ← μ·RS_i + reward − guilt_i, `highest` at most; guilt is 1 for suspects and 0 for the others, or between.
 
-    A client seen for the first time starts from 0. Those whom the gate turned away are penalised like suspects.
+    A client seen for the first time starts from 0. Those whom the gate turned away are as guilty as can be.
     All others keep their reputation. Where one grows past what exp can take, all are halved.
 
     >>> cohort = Cohort(ids=("a", "b", "c", "d"), round=1)
     >>> judge({"z": 1.0}, cohort, np.array([True, False, False, True]), reward=0.5, decay=0.5)
     {'z': 1.0, 'a': -0.5, 'b': 0.5, 'c': 0.5, 'd': -0.5}
     """
-    penalty = 1 - reward
     judged, judged_now = dict(known), set(cohort.ids)
-    for client, suspect in zip(cohort.ids, suspects, strict=True):
-        judged[client] = min(decay * known.get(client, 0.0) + (-penalty if suspect else reward), highest)
+    for client, blame in zip(cohort.ids, guilt.tolist(), strict=True):
+        judged[client] = min(decay * known.get(client, 0.0) + (reward - blame), highest)
     away = dict.fromkeys(rejection.client for rejection in cohort.rejected if rejection.client not in judged_now)
     for client in away:
-        judged[client] = decay * known.get(client, 0.0) - penalty
+        judged[client] = decay * known.get(client, 0.0) + (reward - 1)
     while max(judged.values(), default=0.0) > LARGEST:
         judged = {client: score / 2 for client, score in judged.items()}
     return judged

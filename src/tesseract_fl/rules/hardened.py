@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from tesseract_fl import kernels
 from tesseract_fl.reputation import evidence, score
-from tesseract_fl.reputation.evidence import outlyingness, rank, without_credit
+from tesseract_fl.reputation.evidence import honest, rank, without_credit
 from tesseract_fl.rules.base import HonestMajority, WeightingRule, check_decay, resolve_f, shrinking
 from tesseract_fl.rules.plan import State
 from tesseract_fl.types import (
@@ -33,25 +33,30 @@ TAILS: dict[str, tuple[int, ...]] = {
     "flip": (-1, +1),
     "length": (+1,),
     "flatness": (+1,),
+    "course": (-1, +1),
 }
 
 # Where all others are alike, a client with more data, or less, or akin to another, would stand out for next to nothing.
-# So a deviation of company is at least this part of its median, and one of flatness, which is a logarithm, this much.
-ALIKE = 0.06
+# So a deviation of company or course is at least this part of its median, and of flatness, a logarithm, this much.
+ALIKE = 0.08
 AS_FLAT = 0.02
+
+LARGEST = np.finfo(np.float32).max
 
 Remembered = Mapping[str, Mapping[ClientId, float]]
 
 
 @dataclass(frozen=True, eq=False)
 class HardenedState(State):
-    """What is remembered of every client ever seen, and the sign of the last global update.
+    """What is remembered of every client ever seen, and where the model went.
 
+    `direction`: the sign of the last global update. `course`: the mean of the last ones, later ones counting more.
     `memory`: per kind of evidence, each client's smoothed score, relative to the medians of its rounds. `seen`: in how
     many rounds a client took part. `probation`: how many rounds are left to those who came late. `age`: rounds so far.
     """
 
     direction: npt.NDArray[np.int8]
+    course: npt.NDArray[np.float32] = field(metadata={"new": True})
     reputation: Mapping[ClientId, float] = field(default_factory=dict)
     memory: Remembered = field(default_factory=dict)
     seen: Mapping[ClientId, int] = field(default_factory=dict)
@@ -67,12 +72,16 @@ class Hardened(HonestMajority, WeightingRule[HardenedState]):
     a_i = Σ_{l≠i} w_l cos_il / Σ_{l≠i} w_l,  w from the reputations before this round
     k_i = √ Σ_{l≠i} max(0, cos_il)²,  p_i = Σ_j u_ij²·[sign(u_ij) ≠ s_j] / ‖u_i‖²
     ℓ_i = log(‖u_i‖ / median‖u‖),  between ± log 1000,  φ_i = log(‖u_i‖₁ / ‖u_i‖)
+    c_i = ⟨u_i, m⟩/(‖u_i‖‖m‖),  m ← β·m + (1 − β)·g  after every round
     a_i, k_i, ℓ_i and φ_i count as at most 2 robust deviations from the honest middle on their good side
-    ā_i ← β_i·ā_i + (1 − β_i)·(a_i − median a),  β_i = min(β, seen_i/(seen_i + 1)),  and k̄_i, p̄_i, ℓ̄_i, φ̄_i likewise
-    z_i: by how many robust deviations (`evidence.outlyingness`) ā_i is too low, k̄_i, ℓ̄_i, φ̄_i too high, p̄_i either
-    i is a suspect if √Σ max(0, z_i)² > κ·λ(n),  while seen_i < 1/(1 − β) if max z_i is;  only the f worst can be
-    λ(n) = 1 + min(20/n, max(1, (10/n)²))
-    RS_i ← min(0, μ·RS_i − (1 − ρ))  for suspects and whom the gate turned away,  min(0, μ·RS_i + ρ)  for the others
+    ā_i ← β_i·ā_i + (1 − β_i)·(a_i − median a),  β_i = min(β, seen_i/(seen_i + 1)),  k̄_i, p̄_i, ℓ̄_i, φ̄_i, c̄_i likewise
+    z_i(k): by how many robust deviations (`evidence.honest`) ā_i is too low, k̄_i, ℓ̄_i, φ̄_i too high, p̄_i, c̄_i either,
+        if k clients are malicious
+    Z_i(k) = √Σ max(0, z_i(k))²,  while seen_i < 1/(1 − β) it is max z_i(k)
+    suspects: the k of largest Z(k), for the largest k ≤ f for which that is above κ·λ(n, k) for all of them
+    λ(n, k) = (1 + min(25/n, 1.5·max(1, (10/n)²)))·max(1, ¾/(1 − k/n))
+    RS_i ← min(0, μ·RS_i + ρ − guilt_i),  guilt_i = min(1, ¼·f/k + Z_i(k)/(κ·λ(n, k)) − 1)  for suspects,
+        1 for whom the gate turned away,  0 for the others
     w = softmax(RS);  where the newcomers' share S of it is ν < S < ½, it is scaled to ν, and the others' to 1 − ν
     g = Σ_i w_i · u_i · min(1, τ·median‖u‖/‖u_i‖)
     n, f and everything else are of those who sent another update than 0; where there are others, they count as absent
@@ -80,7 +89,7 @@ class Hardened(HonestMajority, WeightingRule[HardenedState]):
     `f` is how many clients may be malicious, as a number or as a fraction of those present; `decay` is μ, `memory` β,
     `cut` κ, `redemption` ρ, `reach` τ, `newcomers` ν. Whoever comes after the first `probation` rounds is a newcomer
     until it was not suspected in as many rounds of its own. `evidence` names what counts: agreement (a), company (k),
-    flip (p), length (ℓ), flatness (φ).
+    flip (p), length (ℓ), flatness (φ), course (c).
 
     >>> rule = Hardened(f=1)
     >>> state = rule.init(d=2)
@@ -99,12 +108,12 @@ class Hardened(HonestMajority, WeightingRule[HardenedState]):
 
     decay: float = 0.99
     memory: float = 0.95
-    cut: float = 5.0
+    cut: float = 4.0
     redemption: float = 0.05
     reach: float = 2.0
     probation: int = 20
     newcomers: float = 0.1
-    evidence: str = "agreement+company+flip+length+flatness"
+    evidence: str = "agreement+company+flip+length+flatness+course"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -141,15 +150,17 @@ class Hardened(HonestMajority, WeightingRule[HardenedState]):
         return replace(state, reputation=lost)
 
     def init(self, d: int) -> HardenedState:
-        return HardenedState(direction=np.zeros(d, np.int8))
+        return HardenedState(direction=np.zeros(d, np.int8), course=np.zeros(d, np.float32))
 
     def statistic(self, updates: Updates, state: HardenedState) -> Float64s:
-        """⟨u_i, u_l⟩ and, in the last two columns, flip-scores and ‖u_i‖₁."""
+        """⟨u_i, u_l⟩ and, in the last four columns, flip-scores, ‖u_i‖₁, ⟨u_i, m⟩ and ‖m‖²."""
         matrix, settled = updates.matrix, updates.settled
         gram = kernels.gram(matrix, centre=None, settled=settled)
         flips = kernels.flip_scores(matrix, state.direction, settled=settled)
         sums = kernels.absolute_sums(matrix, settled=settled)
-        return np.column_stack([gram, flips, sums])
+        along = kernels.dots(matrix, state.course, settled=settled)
+        way = np.full(len(gram), kernels.dot(state.course, state.course))
+        return np.column_stack([gram, flips, sums, along, way])
 
     def weigh(
         self, statistic: Float64s, cohort: Cohort, state: HardenedState
@@ -159,26 +170,20 @@ class Hardened(HonestMajority, WeightingRule[HardenedState]):
             return self._weigh_those_who_moved(moved, statistic, cohort, state)
         f = resolve_f(self.f, cohort.n)
         state = self._welcomed(cohort, state)
-        gram, flips, sums = statistic[:, : cohort.n], statistic[:, -2], statistic[:, -1]
-        now = self._scores(gram, flips, sums, cohort, state)
-        least = {"company": ALIKE * float(np.median(now.get("company", 0.0))), "flatness": AS_FLAT}
+        gram, of_each = statistic[:, : cohort.n], statistic[:, cohort.n :].T
+        now = self._scores(gram, of_each, cohort, state)
+        alike = {kind: ALIKE * abs(float(np.median(now[kind]))) for kind in now.keys() & {"company", "course"}}
+        least = {**alike, "flatness": AS_FLAT}
         scores = self._remembered(self._relative(now, f / cohort.n, least), cohort, state)
-        deviations = np.stack(
-            [
-                outlyingness(tail * scores[kind], f / cohort.n, least.get(kind, 0.0))
-                for kind in self.kinds
-                for tail in TAILS[kind]
-            ]
-        )
-        suspicion = self._suspicion(deviations, cohort, state)
-        suspects = self._suspects(suspicion, f, cohort)
-        judged = self._judged(scores, suspects, cohort, state)
+        deviations, suspicion, guilt = self._found(scores, least, f, cohort, state)
+        suspects = guilt > 0
+        judged = self._judged(scores, guilt, cohort, state)
         norms = np.sqrt(np.diagonal(gram))
         share = self._weights(cohort, judged)
         weights = share * shrinking(norms, self.reach * float(np.median(norms)))
         report = {
             "share": share.tolist(),
-            "flip_score": flips.tolist(),
+            "flip_score": of_each[0].tolist(),
             **{kind: values.tolist() for kind, values in scores.items()},
             "suspicion": suspicion.tolist(),
             "penalised": suspects.tolist(),
@@ -196,14 +201,16 @@ class Hardened(HonestMajority, WeightingRule[HardenedState]):
             self.check(active.n)
         except PreconditionError as error:
             raise PreconditionError(f"{cohort.n - active.n} of {cohort.n} clients sent no change: {error}") from error
-        weights, judged, told = self.weigh(statistic[np.ix_(moved, np.append(moved, [True, True]))], active, state)
+        weights, judged, told = self.weigh(statistic[np.ix_(moved, np.append(moved, [True] * 4))], active, state)
         idle: dict[str, Any] = {"penalised": False, "why": "it sent no change, so there was nothing to judge"}
         report = {key: spread(values, moved, idle.get(key, 0.0)) for key, values in told.items()}
         report["reputation"] = [judged.reputation.get(client, 0.0) for client in cohort.ids]
         return np.array(spread(weights, moved, 0.0)), judged, report
 
     def finish(self, state: HardenedState, updates: Updates, update: Matrix) -> HardenedState:
-        return replace(state, direction=kernels.sign(update))
+        course = self.memory * state.course + (1 - self.memory) * kernels.host(update)
+        held = np.clip(course, -LARGEST, LARGEST).astype(np.float32)  # an update may be of float64
+        return replace(state, direction=kernels.sign(update), course=held)
 
     def _welcomed(self, cohort: Cohort, state: HardenedState) -> HardenedState:
         """The state with those on probation who have just come, if the federation is older than that."""
@@ -212,17 +219,17 @@ class Hardened(HonestMajority, WeightingRule[HardenedState]):
         new = {client: self.probation for client in cohort.ids if client not in state.seen}
         return replace(state, probation={**state.probation, **new})
 
-    def _scores(
-        self, gram: Float64s, flips: Float64s, sums: Float64s, cohort: Cohort, state: HardenedState
-    ) -> dict[str, Float64s]:
+    def _scores(self, gram: Float64s, of_each: Float64s, cohort: Cohort, state: HardenedState) -> dict[str, Float64s]:
         """What each kind of evidence says about this round alone."""
-        cosines, energy = evidence.cosines(gram), np.diagonal(gram)
+        cosines, energy, (flips, sums, along, way) = evidence.cosines(gram), np.diagonal(gram), of_each
+        norms = np.sqrt(energy)
         every = {
             "agreement": evidence.agreement(cosines, self._weights(cohort, state)),
             "company": evidence.company(cosines),
             "flip": np.divide(flips, energy, out=np.zeros(cohort.n), where=energy > 0),
-            "length": evidence.length(np.sqrt(energy)),
-            "flatness": evidence.flatness(sums, np.sqrt(energy)),
+            "length": evidence.length(norms),
+            "flatness": evidence.flatness(sums, norms),
+            "course": evidence.course(along, norms, float(np.sqrt(way[0]))),
         }
         return {kind: every[kind] for kind in self.kinds}
 
@@ -259,24 +266,44 @@ class Hardened(HonestMajority, WeightingRule[HardenedState]):
         found: Float64s = np.where(known, joint(deviations), deviations.max(axis=0))
         return found
 
-    def _suspects(self, suspicion: Float64s, f: int, cohort: Cohort) -> Bools:
-        """Those beyond the cut, the f worst at most: no more can be malicious, and honest ones can't all fall out."""
-        suspects = suspicion > self.cut * leeway(cohort.n)
-        suspects[rank(suspicion, cohort)[: cohort.n - f]] = False
-        return suspects
+    def _found(
+        self, scores: dict[str, Float64s], least: Mapping[str, float], f: int, cohort: Cohort, state: HardenedState
+    ) -> tuple[Float64s, Float64s, Float64s]:
+        """Deviations, suspicion and guilt. Suspects are as many as can be, f at most, of whom each is beyond the cut if
+        they are the malicious ones.
+
+        f is a bound and no guess: the fewer are taken for malicious, the more clients tell how far honest ones differ.
+        And no more than f can be malicious, so honest ones can't all fall out.
+
+        The more suspects there are, and the nearer to the cut, the less guilty they are. Honest clients get beyond it
+        with all others of their class, and were these lost at once, the class would be, which would drive them farther
+        out. Attackers who feel for the cut step over it one by one.
+        """
+        n = cohort.n
+        shares = np.maximum(np.arange(f + 1), 1) / n
+        tails = [(tail * scores[kind], least.get(kind, 0.0)) for kind in self.kinds for tail in TAILS[kind]]
+        values = np.stack([scores for scores, _ in tails])
+        middles, widths = np.stack([honest(scores, shares, smallest) for scores, smallest in tails], axis=1)
+        for k in range(f, -1, -1):
+            deviations = (values - middles[:, [k]]) / widths[:, [k]]
+            suspicion = self._suspicion(deviations, cohort, state)
+            cut = self.cut * leeway(n, k)
+            if k == 0 or np.partition(suspicion, n - k)[n - k] > cut:
+                break
+        guilt, suspects = np.zeros(n), rank(suspicion, cohort)[n - k :]
+        guilt[suspects] = np.minimum(1.0, f / 4 / max(k, 1) + suspicion[suspects] / cut - 1)
+        return deviations, suspicion, guilt
 
     def _judged(
-        self, scores: dict[str, Float64s], suspects: Bools, cohort: Cohort, state: HardenedState
+        self, scores: dict[str, Float64s], guilt: Float64s, cohort: Cohort, state: HardenedState
     ) -> HardenedState:
-        reputation = score.judge(
-            state.reputation, cohort, suspects, reward=self.redemption, decay=self.decay, highest=0.0
-        )
+        reputation = score.judge(state.reputation, cohort, guilt, reward=self.redemption, decay=self.decay, highest=0.0)
         memory = {
             kind: {**state.memory.get(kind, {}), **dict(zip(cohort.ids, values.tolist(), strict=True))}
             for kind, values in scores.items()
         }
         seen = {**state.seen, **{client: state.seen.get(client, 0) + 1 for client in cohort.ids}}
-        passed = {client for client, suspect in zip(cohort.ids, suspects, strict=True) if not suspect}
+        passed = {client for client, blame in zip(cohort.ids, guilt, strict=True) if not blame}
         left = {client: rounds - (client in passed) for client, rounds in state.probation.items()}
         probation = {client: rounds for client, rounds in left.items() if rounds > 0}
         return replace(state, reputation=reputation, memory=memory, seen=seen, probation=probation, age=state.age + 1)
@@ -320,16 +347,18 @@ class Hardened(HonestMajority, WeightingRule[HardenedState]):
         return reasons
 
 
-def leeway(n: int) -> float:
-    """How much wider the cut is for n clients: their spread is guessed from fewer.
+def leeway(n: int, k: int) -> float:
+    """How much wider the cut is for n clients, as their spread is guessed from fewer, if k of them are malicious.
 
-    From twenty down to ten not more than twice, or who poisons data stays within it; below ten their own data tell
-    honest clients apart as much.
+    From sixteen down to ten no wider, or who poisons data stays within it; below ten their own data tell honest
+    clients apart as much. If more than a quarter were, the middle would lie so low that honest ones seem far out.
 
-    >>> [round(leeway(n), 2) for n in (100, 40, 20, 10, 7, 5, 3)]
-    [1.2, 1.5, 2.0, 2.0, 3.04, 5.0, 7.67]
+    >>> [round(leeway(n, n // 5), 2) for n in (100, 40, 20, 10, 7, 5, 3)]
+    [1.25, 1.62, 2.25, 2.5, 4.06, 6.0, 9.33]
+    >>> [round(leeway(100, k), 2) for k in (25, 30, 40, 45)]
+    [1.25, 1.34, 1.56, 1.7]
     """
-    return 1 + min(20 / n, max(1.0, (10 / n) ** 2))
+    return (1 + min(25 / n, 1.5 * max(1.0, (10 / n) ** 2))) * max(1.0, 0.75 / (1 - k / n))
 
 
 def joined(*parts: str) -> str:
