@@ -55,34 +55,30 @@ def test_what_the_two_attacks_of_the_paper_cost_at_most(place: int, rule: str, w
     assert max(losses(rule, without)) <= int(claimed[place])
 
 
-def mean_accuracies(grid: str, rule: str, data: str, seeds: set[str] | None = None) -> dict[str, float]:
-    """Of every attack in one table of results/, in per cent, the mean over seeds."""
-    found = defaultdict(list)
+def accuracies(grid: str, rule: str, data: str) -> dict[str, dict[str, float]]:
+    """Of every attack in one table of results/, in per cent, by seed."""
+    found: dict[str, dict[str, float]] = defaultdict(dict)
     for row in csv.DictReader((ROOT / "results" / grid / "results.csv").read_text().splitlines()):
-        if (row["rule"], row["data"]) == (rule, data) and (seeds is None or row["seed"] in seeds):
-            found[row["attack"]].append(100 * float(row["accuracy"]))
-    return {attack: mean(values) for attack, values in found.items()}
-
-
-# On MNIST these take more than the three points that are allowed; the documents say so, and that it is less than four.
-TOO_MUCH = {"camouflage(deviation=unit, boost=2.0)", "camouflage(deviation=unit, most=0.6, boost=2.0)"}
+        if (row["rule"], row["data"]) == (rule, data):
+            found[row["attack"]][row.get("seed", "0")] = 100 * float(row["accuracy"])
+    return found
 
 
 @pytest.mark.parametrize(
-    ("grid", "data", "plain", "seeds", "margin"),
+    ("grid", "data", "plain", "margin"),
     [
-        ("hardened", "mnist", "unattacked", None, 3),
-        ("hardened-fashion", "fashion_mnist", "unattacked", None, 5),
-        ("breast-cancer", "breast_cancer", "breast-cancer", None, 5),
-        ("hardened-30", "mnist", "unattacked", {"0"}, 6),
+        ("hardened", "mnist", "unattacked", 3),
+        ("hardened-fashion", "fashion_mnist", "unattacked", 5),
+        ("breast-cancer", "breast_cancer", "breast-cancer", 5),
+        ("hardened-30", "mnist", "unattacked", 6),
     ],
 )
-def test_the_hardened_rule_stays_near_the_unattacked_mean(
-    grid: str, data: str, plain: str, seeds: set[str] | None, margin: float
-) -> None:
-    unattacked = mean_accuracies(plain, "fedsgd", data, seeds)["none"]
-    hardened = mean_accuracies(grid, "hardened", data)
-    for attack, accuracy in hardened.items():
-        assert accuracy >= unattacked - (4 if grid == "hardened" and attack in TOO_MUCH else margin), attack
-    if grid != "hardened-30":  # there f is 30 and nobody attacks: it may cost more, and docs/hardened.md says how much
-        assert hardened["none"] >= unattacked - 1
+def test_the_hardened_rule_stays_near_the_unattacked_mean(grid: str, data: str, plain: str, margin: float) -> None:
+    unattacked = accuracies(plain, "fedsgd", data)["none"]
+    lost = {
+        attack: mean(unattacked[seed] - accuracy for seed, accuracy in runs.items())
+        for attack, runs in accuracies(grid, "hardened", data).items()
+    }
+    assert len(lost) >= 4
+    assert max(lost.values()) <= margin, max(lost, key=lost.__getitem__)
+    assert lost["none"] <= 1

@@ -282,8 +282,8 @@ class Hardened(HonestMajority, WeightingRule[HardenedState]):
         n = cohort.n
         shares = np.maximum(np.arange(f + 1), 1) / n
         tails = [(tail * scores[kind], least.get(kind, 0.0)) for kind in self.kinds for tail in TAILS[kind]]
-        values = np.stack([scores for scores, _ in tails])
-        middles, widths = np.stack([honest(scores, shares, smallest) for scores, smallest in tails], axis=1)
+        values = np.stack([tail for tail, _ in tails])
+        middles, widths = np.stack([honest(tail, shares, smallest) for tail, smallest in tails], axis=1)
         for k in range(f, -1, -1):
             deviations = (values - middles[:, [k]]) / widths[:, [k]]
             suspicion = self._suspicion(deviations, cohort, state)
