@@ -485,7 +485,7 @@ def test_a_grid_is_one_tidy_table_and_a_heat_map(tmp_path: Path) -> None:
         {"rule": "fedsgd", "f": 0.3, "seed": 0, "accuracy": None},
     ]
     text, files = results.write(rows, ["rule", "f", "seed"], tmp_path)
-    assert text.splitlines()[2:] == ["| krum | 60.00 |  |", "| fedsgd |  |  |"]
+    assert text.splitlines()[2:] == ["| 2 | 60.00 |  |", "| 0.3 |  |  |"]
     assert {path.name for path in files} == {f"results.{kind}" for kind in ("csv", "parquet", "md", "png", "svg")}
     table = parquet.read_table(tmp_path / "results.parquet").to_pylist()
     assert [row["accuracy"] for row in table] == [0.5, 0.7, None]
@@ -633,4 +633,7 @@ def test_accuracies_of_attackers_who_mostly_behaved_honestly_are_marked(tmp_path
 
 def test_what_goes_down_and_what_across() -> None:
     assert results.crossed(["rule", "attack", "lr"]) == ("attack", "rule")
+    assert results.crossed(["attack", "lr", "batch"]) == ("attack", "batch")
+    assert results.crossed(["rule", "clients", "partition"]) == ("partition", "rule")
+    assert results.crossed(["lr", "batch"]) == ("lr", "batch")
     assert results.crossed(["lr", "seed"]) is None

@@ -186,11 +186,17 @@ def apart(rows: Sequence[Any], keys: Sequence[str]) -> dict[str, list[Any]]:
 
 
 def crossed(varied: Sequence[str]) -> tuple[str, str] | None:
-    """What goes down and what across: attacks and rules, or the only two settings that vary besides the seed."""
+    """What goes down and what across: attacks and rules, where they vary, else what varies last besides the seed.
+
+    >>> crossed(["clients", "partition", "rule", "seed"]), crossed(["clients", "lr"]), crossed(["lr", "seed"])
+    (('partition', 'rule'), ('clients', 'lr'), None)
+    """
     others = [key for key in varied if key != "seed"]
-    if {"attack", "rule"} <= set(others):
-        return "attack", "rule"
-    return (others[0], others[1]) if len(others) == 2 else None
+    if len(others) < 2:
+        return None
+    across = "rule" if "rule" in others else next(key for key in reversed(others) if key != "attack")
+    others.remove(across)
+    return ("attack" if "attack" in others else others[-1]), across
 
 
 def _mostly_honest(rows: Iterable[Mapping[str, Any]], down: str, across: str) -> set[tuple[str, str]]:
