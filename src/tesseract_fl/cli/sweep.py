@@ -26,8 +26,8 @@ def command(file: Path, out: Path | None, as_json: bool, **how: Any) -> None:
     earlier sweep left in --out, is not run again, unless one of its settings, the data, or how we compute has changed;
     to run all of it again, name another --out and another --store. Leaves results.csv and results.parquet in --out, a
     line for each run, and results.md, results.png and results.svg: rules across, attacks down (where they vary, else
-    whatever FILE lists last), means over seeds; a table for each combination of whatever else varies. --stored replaces a
-    table with runs that are neither played nor asked for any more only if --out names it.
+    whatever FILE lists last), means over seeds; a table for each combination of whatever else varies. --stored
+    replaces a table with runs that are neither played nor asked for any more only if --out names it.
 
     \b
     Example of a FILE:

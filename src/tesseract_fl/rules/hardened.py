@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tesseract_fl import kernels
-from tesseract_fl.reputation import evidence, score
-from tesseract_fl.reputation.evidence import honest, rank, without_credit
+from tesseract_fl.reputation import evidence, score, suspicion
 from tesseract_fl.rules.base import HonestMajority, WeightingRule, check_decay, resolve_f, shrinking
 from tesseract_fl.rules.plan import State
 from tesseract_fl.types import (
@@ -25,21 +24,6 @@ from tesseract_fl.types import (
     Rejection,
     Updates,
 )
-
-# Each kind of evidence with its suspicious tails: −1 for scores that are too low, +1 for scores that are too high.
-TAILS: dict[str, tuple[int, ...]] = {
-    "agreement": (-1,),
-    "company": (+1,),
-    "flip": (-1, +1),
-    "length": (+1,),
-    "flatness": (+1,),
-    "course": (-1, +1),
-}
-
-# Where all others are alike, a client with more data, or less, or akin to another, would stand out for next to nothing.
-# So a deviation of company or course is at least this part of its median, and of flatness, a logarithm, this much.
-ALIKE = 0.08
-AS_FLAT = 0.02
 
 LARGEST = np.finfo(np.float32).max
 
@@ -128,8 +112,10 @@ class Hardened(HonestMajority, WeightingRule[HardenedState]):
                 f"{self.cut}, {self.reach} and {self.probation}"
             )
         for kind in self.kinds:
-            if kind not in TAILS:
-                raise ConfigError(f"hardened: evidence must be made of {', '.join(TAILS)}, joined by +, got {kind!r}")
+            if kind not in suspicion.TAILS:
+                raise ConfigError(
+                    f"hardened: evidence must be made of {', '.join(suspicion.TAILS)}, joined by +, got {kind!r}"
+                )
         if len(set(self.kinds)) < len(self.kinds):
             raise ConfigError(f"hardened: evidence counts once, got {self.evidence!r}")
 
@@ -172,12 +158,13 @@ class Hardened(HonestMajority, WeightingRule[HardenedState]):
         state = self._welcomed(cohort, state)
         gram, of_each = statistic[:, : cohort.n], statistic[:, cohort.n :].T
         now = self._scores(gram, of_each, cohort, state)
-        alike = {kind: ALIKE * abs(float(np.median(now[kind]))) for kind in now.keys() & {"company", "course"}}
-        least = {**alike, "flatness": AS_FLAT}
-        scores = self._remembered(self._relative(now, f / cohort.n, least), cohort, state)
-        deviations, suspicion, guilt = self._found(scores, least, f, cohort, state)
-        suspects = guilt > 0
-        judged = self._judged(scores, guilt, cohort, state)
+        least = suspicion.least_deviations(now)
+        seen = np.array([state.seen.get(client, 0) for client in cohort.ids])
+        before = {kind: np.array([state.memory.get(kind, {}).get(i, 0.0) for i in cohort.ids]) for kind in now}
+        scores = suspicion.remembered(suspicion.relative(now, f / cohort.n, least), before, seen, self.memory)
+        long_known = seen * (1 - self.memory) >= 1 - 1e-9
+        found = suspicion.found(scores, least, f, cohort, long_known=long_known, cut=self.cut)
+        judged = self._judged(scores, found.guilt, cohort, state)
         norms = np.sqrt(np.diagonal(gram))
         share = self._weights(cohort, judged)
         weights = share * shrinking(norms, self.reach * float(np.median(norms)))
@@ -185,10 +172,10 @@ class Hardened(HonestMajority, WeightingRule[HardenedState]):
             "share": share.tolist(),
             "flip_score": of_each[0].tolist(),
             **{kind: values.tolist() for kind, values in scores.items()},
-            "suspicion": suspicion.tolist(),
-            "penalised": suspects.tolist(),
+            "suspicion": found.suspicion.tolist(),
+            "penalised": found.suspects.tolist(),
             "reputation": score.of(judged.reputation, cohort).tolist(),
-            "why": [*map(joined, self._reasons(deviations, suspicion, scores, suspects), self._limits(cohort, judged))],
+            "why": [*map(joined, suspicion.reasons(found, scores), self._limits(cohort, judged))],
         }
         return weights, judged, report
 
@@ -233,67 +220,6 @@ class Hardened(HonestMajority, WeightingRule[HardenedState]):
         }
         return {kind: every[kind] for kind in self.kinds}
 
-    def _relative(self, scores: dict[str, Float64s], share: float, least: Mapping[str, float]) -> dict[str, Float64s]:
-        """Scores from the median of their round; of kinds with one tail, without credit for the other side."""
-        relative = {}
-        for kind, now in scores.items():
-            tail, *other = TAILS[kind]
-            counted = now if other else tail * without_credit(tail * now, share, least.get(kind, 0.0))
-            relative[kind] = counted - np.median(now)
-        return relative
-
-    def _remembered(self, scores: dict[str, Float64s], cohort: Cohort, state: HardenedState) -> dict[str, Float64s]:
-        """β·before + (1 − β)·now; the plain mean of all rounds until there are enough of them.
-
-        Now is relative to the median: what is remembered of clients that took part in different rounds can be compared.
-        """
-        seen = np.array([state.seen.get(client, 0) for client in cohort.ids])
-        beta = np.minimum(self.memory, seen / (seen + 1))
-        smoothed = {}
-        for kind, now in scores.items():
-            known = state.memory.get(kind, {})
-            before = np.array([known.get(client, 0.0) for client in cohort.ids])
-            smoothed[kind] = beta * before + (1 - beta) * now
-        return smoothed
-
-    def _suspicion(self, deviations: Float64s, cohort: Cohort, state: HardenedState) -> Float64s:
-        """All deviations of a client together; of who has not been seen for long, the largest.
-
-        In the first rounds whole classes of honest clients stand out in several ways at once, and then no more.
-        """
-        seen = np.array([state.seen.get(client, 0) for client in cohort.ids])
-        known = seen * (1 - self.memory) >= 1 - 1e-9
-        found: Float64s = np.where(known, joint(deviations), deviations.max(axis=0))
-        return found
-
-    def _found(
-        self, scores: dict[str, Float64s], least: Mapping[str, float], f: int, cohort: Cohort, state: HardenedState
-    ) -> tuple[Float64s, Float64s, Float64s]:
-        """Deviations, suspicion and guilt. Suspects are as many as can be, f at most, of whom each is beyond the cut if
-        they are the malicious ones.
-
-        f is a bound and no guess: the fewer are taken for malicious, the more clients tell how far honest ones differ.
-        And no more than f can be malicious, so honest ones can't all fall out.
-
-        The more suspects there are, and the nearer to the cut, the less guilty they are. Honest clients get beyond it
-        with all others of their class, and were these lost at once, the class would be, which would drive them farther
-        out. Attackers who feel for the cut step over it one by one.
-        """
-        n = cohort.n
-        shares = np.maximum(np.arange(f + 1), 1) / n
-        tails = [(tail * scores[kind], least.get(kind, 0.0)) for kind in self.kinds for tail in TAILS[kind]]
-        values = np.stack([tail for tail, _ in tails])
-        middles, widths = np.stack([honest(tail, shares, smallest) for tail, smallest in tails], axis=1)
-        for k in range(f, -1, -1):
-            deviations = (values - middles[:, [k]]) / widths[:, [k]]
-            suspicion = self._suspicion(deviations, cohort, state)
-            cut = self.cut * leeway(n, k)
-            if k == 0 or np.partition(suspicion, n - k)[n - k] > cut:
-                break
-        guilt, suspects = np.zeros(n), rank(suspicion, cohort)[n - k :]
-        guilt[suspects] = np.minimum(1.0, f / 4 / max(k, 1) + suspicion[suspects] / cut - 1)
-        return deviations, suspicion, guilt
-
     def _judged(
         self, scores: dict[str, Float64s], guilt: Float64s, cohort: Cohort, state: HardenedState
     ) -> HardenedState:
@@ -328,38 +254,6 @@ class Hardened(HonestMajority, WeightingRule[HardenedState]):
         left = [state.probation.get(client, 0) for client in cohort.ids]
         return [f"on probation, {rounds} rounds to go: {held}" if rounds else "" for rounds in left]
 
-    def _reasons(
-        self, deviations: Float64s, suspicion: Float64s, scores: dict[str, Float64s], suspects: Bools
-    ) -> list[str]:
-        """For a person: what stood out most about each suspect, and what else did where all of it counted."""
-        tails = [(kind, tail) for kind in self.kinds for tail in TAILS[kind]]
-        reasons = [""] * len(suspects)
-        for i in np.flatnonzero(suspects):
-            worst, *others = np.argsort(-deviations[:, i])
-            kind, tail = tails[worst]
-            side = "above" if tail > 0 else "below"
-            also = " and ".join(tails[other][0] for other in others[:2] if deviations[other, i] > 0)
-            reasons[i] = (
-                f"{kind} {scores[kind][i]:+.3g} from the median: "
-                f"{deviations[worst, i]:.1f} deviations {side} the honest middle"
-                + (f"; with {also} {suspicion[i]:.1f}" if suspicion[i] > deviations[worst, i] else "")
-            )
-        return reasons
-
-
-def leeway(n: int, k: int) -> float:
-    """How much wider the cut is for n clients, as their spread is guessed from fewer, if k of them are malicious.
-
-    From sixteen down to ten no wider, or who poisons data stays within it; below ten their own data tell honest
-    clients apart as much. If more than a quarter were, the middle would lie so low that honest ones seem far out.
-
-    >>> [round(leeway(n, n // 5), 2) for n in (100, 40, 20, 10, 7, 5, 3)]
-    [1.25, 1.62, 2.25, 2.5, 4.06, 6.0, 9.33]
-    >>> [round(leeway(100, k), 2) for k in (25, 30, 40, 45)]
-    [1.25, 1.34, 1.56, 1.7]
-    """
-    return (1 + min(25 / n, 1.5 * max(1.0, (10 / n) ** 2))) * max(1.0, 0.75 / (1 - k / n))
-
 
 def joined(*parts: str) -> str:
     return "; ".join(part for part in parts if part)
@@ -373,9 +267,3 @@ def spread(values: Sequence[Any] | Float64s, places: Bools, otherwise: Any) -> l
     """
     found = iter(values)
     return [next(found) if here else otherwise for here in places]
-
-
-def joint(deviations: Float64s) -> Float64s:
-    """√Σ max(0, ·)² over all tails."""
-    found: Float64s = np.sqrt(np.square(np.maximum(deviations, 0.0)).sum(axis=0))
-    return found
