@@ -98,9 +98,12 @@ class Cohort:
         return len(self.ids)
 
     def only(self, keep: Bools) -> Cohort:
-        """The same round with only some of its clients."""
+        """The same round with only some of its clients; a second update of one of the others is no offence either."""
         samples = None if self.samples is None else self.samples[keep]
-        return replace(self, ids=tuple(compress(self.ids, keep)), samples=samples)
+        kept = tuple(compress(self.ids, keep))
+        others = set(self.ids) - set(kept)
+        rejected = tuple(rejection for rejection in self.rejected if rejection.client not in others)
+        return replace(self, ids=kept, samples=samples, rejected=rejected)
 
 
 @dataclass(frozen=True, eq=False)

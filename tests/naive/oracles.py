@@ -185,7 +185,7 @@ def hardened_round(
     for client in ids:
         change = set_to["redemption"] - min(1.0, guilt.get(client, 0.0))
         reputation[client] = min(0.0, set_to["decay"] * reputation.get(client, 0.0) + change)
-    for client in rejected:
+    for client in set(rejected) - set(ids):
         reputation[client] = set_to["decay"] * reputation.get(client, 0.0) + set_to["redemption"] - 1
     for client in set(ids) - set(guilt):
         if client in probation:

@@ -281,6 +281,27 @@ def test_those_who_train_do_not_stand_out_among_idle_ones() -> None:
         Hardened(f=2).aggregate(named(matrix, 41), state)
 
 
+def test_a_second_update_is_no_offence_of_an_idle_client_either() -> None:
+    rule = Hardened(f=F)
+    matrix = sent(np.random.default_rng(0), "honest")
+    matrix[:3] = 0
+    out = rule.aggregate(named(matrix, 1, rejected=("c0", "c9", "away")), rule.init(D))
+    assert set(out.state.reputation) == {"away", *(f"c{i}" for i in range(3, N))}
+    assert [client for client, value in out.state.reputation.items() if value < 0] == ["away"]
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_who_trusts_everybody_needs_nobody_else(n: int) -> None:
+    rule = Hardened(f=0)
+    state = rule.init(D)
+    for t in range(1, 4):
+        matrix = sent(np.random.default_rng(t), "honest", n=F + n)[F:]
+        out = rule.aggregate(named(matrix, t), state)
+        state = out.state
+        assert out.shares == pytest.approx(np.full(n, 1 / n))
+        assert not any(out.report["penalised"])
+
+
 def test_an_honest_round_is_a_mean_of_nearly_equal_weights() -> None:
     weights = weight_after("honest").weights
     assert 1 / np.square(weights).sum() > 0.8 * N
@@ -491,6 +512,21 @@ def test_lengths_are_finite_and_relative(scale: float) -> None:
     found = evidence.length(scale * np.array([0.0, 1.0, 1.0, 1.0, 5.0, 1e7]))
     np.testing.assert_allclose(found, np.log([1e-3, 1, 1, 1, 5, 1e3]), atol=1e-12)
     assert not evidence.length(np.array([0.0, 0.0, 0.0, scale])).any()
+
+
+def test_cosines_of_numbers_of_which_hardly_a_digit_is_left_are_none_above_one() -> None:
+    rows = np.full((4, 10_000), 1.5e-162)  # whose squares are 0
+    rows[:2, 0] = 2e-162
+    rows[2:] = 1.0
+    found = evidence.cosines(rows @ rows.T)
+    assert np.abs(found).max() <= 1
+    assert found[2, 3] == pytest.approx(1)
+
+
+def test_whoever_has_all_the_weight_is_compared_with_the_others() -> None:
+    cosines = np.array([[0, 0.5, 0.1], [0.5, 0, 0.2], [0.1, 0.2, 0]])
+    found = evidence.agreement(cosines, np.array([1.0, 1e-30, 3e-30]))
+    assert found == pytest.approx([(0.5 + 3 * 0.1) / 4, 0.5, 0.1])
 
 
 IMAGES: dict[str, Any] = {

@@ -44,7 +44,7 @@ def cosines(gram: Float64s) -> Float64s:
     """cos(u_i, u_l) from ⟨u_i, u_l⟩; 0 with an update that is 0, and 0 with itself, which is no evidence."""
     norms = np.sqrt(np.maximum(np.diagonal(gram), 0.0))
     inverse = np.divide(1.0, norms, out=np.zeros_like(norms), where=norms > 0)
-    found: Float64s = gram * inverse * inverse[:, None]
+    found: Float64s = np.clip(gram * inverse * inverse[:, None], -1.0, 1.0)  # of tiny numbers hardly a digit is left
     np.fill_diagonal(found, 0.0)
     return found
 
@@ -54,7 +54,7 @@ def agreement(cosines: Float64s, weights: Float64s) -> Float64s:
 
     Whoever hinders the training must, sooner or later, pull against everybody whom it hinders.
     """
-    others = weights.sum() - weights
+    others = np.where(np.eye(len(weights), dtype=np.bool_), 0.0, weights).sum(axis=1)
     pulled: Float64s = np.divide(cosines @ weights, others, out=np.zeros_like(others), where=others > 0)
     return pulled
 
@@ -106,9 +106,9 @@ def honest(scores: Float64s, shares: npt.ArrayLike, least: float = 0.0) -> tuple
     Under ε·n scores that are too high, the honest median is at the quantile (1 − ε)/2 and the honest lower quartile at
     (1 − ε)/4; of normal scores they are 0.6745 standard deviations apart. But scores between the two bring them
     together, so that honest ones stand out, and scores far below drive them apart, so that nobody does. The shortest
-    interval that holds half of all scores is moved by neither as easily: of normal scores it is 2·Φ⁻¹(½ + ¼/(1 − ε))
-    deviations long with all ε·n outside of it, and never longer than honest ones alone would make it. A deviation is
-    between 1 and `WIDEST` times what that says, and `least` at least.
+    interval that holds more than half of all scores is moved by neither as easily: of normal scores it is
+    2·Φ⁻¹(½ + ¼/(1 − ε)) deviations long with all ε·n outside of it, and never longer than honest ones alone would make
+    it. A deviation is between 1 and `WIDEST` times what that says, and `least` at least.
 
     Of many shares there are as many answers.
 

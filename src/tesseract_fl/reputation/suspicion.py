@@ -82,7 +82,7 @@ def found(
     """
     n, tails = cohort.n, [(kind, tail) for kind in scores for tail in TAILS[kind]]
     values = np.stack([tail * scores[kind] for kind, tail in tails])
-    shares = np.maximum(np.arange(f + 1), 1) / n
+    shares = np.maximum(np.arange(f + 1), min(f, 1)) / n
     usual = [honest(row, shares, least.get(kind, 0.0)) for row, (kind, _) in zip(values, tails, strict=True)]
     middles, widths = np.stack(usual, axis=1)
     for k in range(f, -1, -1):

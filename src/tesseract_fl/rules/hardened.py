@@ -61,11 +61,11 @@ class Hardened(HonestMajority, WeightingRule[HardenedState]):
     ā_i ← β_i·ā_i + (1 − β_i)·(a_i − median a),  β_i = min(β, seen_i/(seen_i + 1)),  k̄_i, p̄_i, ℓ̄_i, φ̄_i, c̄_i likewise
     z_i(k): by how many robust deviations (`evidence.honest`) ā_i is too low, k̄_i, ℓ̄_i, φ̄_i too high, p̄_i, c̄_i either,
         if k clients are malicious
-    Z_i(k) = √Σ max(0, z_i(k))²,  while seen_i < 1/(1 − β) it is max z_i(k)
+    Z_i(k) = √Σ max(0, z_i(k))² over all kinds and sides,  while seen_i < 1/(1 − β) it is max z_i(k)
     suspects: the k of largest Z(k), for the largest k ≤ f for which that is above κ·λ(n, k) for all of them
     λ(n, k) = (1 + min(25/n, 1.5·max(1, (10/n)²)))·max(1, ¾/(1 − k/n))
     RS_i ← min(0, μ·RS_i + ρ − guilt_i),  guilt_i = min(1, ¼·f/k + Z_i(k)/(κ·λ(n, k)) − 1)  for suspects,
-        1 for whom the gate turned away,  0 for the others
+        1 for whom the gate turned away altogether,  0 for the others
     w = softmax(RS);  where the newcomers' share S of it is ν < S < ½, it is scaled to ν, and the others' to 1 − ν
     g = Σ_i w_i · u_i · min(1, τ·median‖u‖/‖u_i‖)
     n, f and everything else are of those who sent another update than 0; where there are others, they count as absent
