@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -12,8 +14,9 @@ from tesseract_fl.attacks.hidden import Mimic
 from tesseract_fl.attacks.poisoning import LabelFlip
 from tesseract_fl.attacks.reputation import Steering
 from tesseract_fl.attacks.schedule import OnOff, Sleeper
+from tesseract_fl.attacks.search import Camouflage
 from tesseract_fl.attacks.simple import Gaussian, SignFlip
-from tesseract_fl.types import ConfigError
+from tesseract_fl.types import Aggregate, ConfigError
 
 
 def view(round: int) -> View:
@@ -73,6 +76,21 @@ def test_on_and_off() -> None:
     attack = OnOff(inner=SignFlip(), on=2, off=1)
     struck = [not _honest(attack, t) for t in range(1, 7)]
     assert struck == [True, True, False, True, True, False]
+
+
+def test_what_comes_in_between_may_be_something_else_than_honest_work() -> None:
+    paying = Camouflage(deviation="along", boost=0.02)
+    told = {"name": "camouflage", "deviation": "along", "boost": 0.02}
+    attack = registry.build("attacks", {"name": "on_off+sign_flip", "on": 1, "off": 1, "cover": told})
+    assert attack == OnOff(inner=SignFlip(), on=1, off=1, cover=paying)
+    assert OnOff(inner=SignFlip()).needs == SignFlip().needs
+    assert attack.needs == paying.needs
+    between = view(2)
+    seen = replace(between, ask=lambda rows: Aggregate(update=rows[0], weights=None, state=None, report={}))
+    sent = attack.craft(seen, np.random.default_rng(0))
+    mean, length = between.columns.mean, np.median(np.linalg.norm(between.known, axis=1))
+    np.testing.assert_allclose(sent, np.tile(0.02 * length * mean / np.linalg.norm(mean), (4, 1)), rtol=1e-5)
+    assert not seen.gave_up
 
 
 def _honest(attack: OnOff, round: int) -> bool:

@@ -409,7 +409,8 @@ def deviation(benign: Rows, kind: str) -> list[float]:
         return [-float(sign(m)) for m in average]
     if kind == "std":
         return [-math.sqrt(mean([(float(u) - mean(column)) ** 2 for u in column])) for column in columns(benign)]
-    return [-m / norm(average) for m in average]
+    along = 1 if kind == "along" else -1
+    return [along * m / norm(average) for m in average]
 
 
 def largest_strength(benign: Rows, p: Sequence[float], allowed: Any) -> float:

@@ -13,18 +13,21 @@ from tesseract_fl.attacks.base import ALL_UPDATES, BLIND, Attack, View
 from tesseract_fl.kernels import dot, dots, gram, squared_distances
 from tesseract_fl.types import ConfigError, Float64s, Matrix
 
-DEVIATIONS = ("unit", "std", "sign")
+DEVIATIONS = ("unit", "std", "sign", "along")
 
 
 def deviation(view: View, kind: str) -> Float64s:
-    """The direction p in which rows leave the mean: −mean/‖mean‖, −std or −sign(mean), of the known honest updates."""
+    """The direction p in which rows leave the mean: −mean/‖mean‖, −std or −sign(mean), of the known honest updates.
+
+    "along" is mean/‖mean‖: not an attack, but a cover for one.
+    """
     if kind == "std":
         return -view.columns.std
     if kind == "sign":
         return -view.direction.astype(np.float64)
     mean = view.columns.mean
     p: Float64s = -mean / max(math.sqrt(dot(mean, mean)), np.finfo(np.float64).tiny)
-    return p
+    return -p if kind == "along" else p
 
 
 def least_for(kind: str) -> int:

@@ -54,18 +54,10 @@ class Scheduled(Attack):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sleeper(Scheduled):
-    """Honest for the first `until` rounds, to earn a reputation; then strike, as if the run began there.
+class Covered(Scheduled):
+    """In the rounds in which it is not active it does what its `cover` does instead of honest work, if it has one."""
 
-    `cover`: what it does until then instead of honest work, as `gaussian`, which may cost others theirs.
-    """
-
-    until: int = 100
     cover: Attack | None = None
-
-    def __post_init__(self) -> None:
-        if self.until < 0:
-            raise ConfigError(f"sleeper: until must be a number of rounds, got {self.until}")
 
     @property
     def needs(self) -> Knowledge:
@@ -90,6 +82,20 @@ class Sleeper(Scheduled):
             return super().poison(x, y, classes=classes, round=round)
         return self.cover.poison(x, y, classes=classes, round=round)
 
+
+@dataclass(frozen=True, kw_only=True)
+class Sleeper(Covered):
+    """Honest for the first `until` rounds, to earn a reputation; then strike, as if the run began there.
+
+    `cover`: what it does until then instead of honest work, as `gaussian`, which may cost others theirs.
+    """
+
+    until: int = 100
+
+    def __post_init__(self) -> None:
+        if self.until < 0:
+            raise ConfigError(f"sleeper: until must be a number of rounds, got {self.until}")
+
     def active(self, round: int) -> bool:
         return round > self.until
 
@@ -98,8 +104,12 @@ class Sleeper(Scheduled):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OnOff(Scheduled):
-    """Attack for `on` rounds, behave for `off` rounds, and so on: redeemed by the time of the next strike."""
+class OnOff(Covered):
+    """Attack for `on` rounds, behave for `off` rounds, and so on: redeemed by the time of the next strike.
+
+    `cover`: what it does in between instead of honest work, as `camouflage` along the honest mean, a fiftieth as long,
+    which pays at hardly any cost for having pulled the other way.
+    """
 
     on: int = 5
     off: int = 5

@@ -16,7 +16,7 @@ from flwr.app import Array, ArrayRecord, Context, Message, MessageType
 
 from tesseract_fl import checkpoint, registry
 from tesseract_fl.attacks.base import Attack, Knowledge, View
-from tesseract_fl.attacks.schedule import Scheduled, Sleeper
+from tesseract_fl.attacks.schedule import Covered, Scheduled
 from tesseract_fl.flower.model import Model
 from tesseract_fl.flower.replies import named_arrays
 from tesseract_fl.randomness import generator
@@ -158,7 +158,7 @@ def _innermost(attack: Attack) -> Iterator[Attack]:
         yield attack
         return
     yield from _innermost(attack.inner)
-    if isinstance(attack, Sleeper) and attack.cover is not None:
+    if isinstance(attack, Covered) and attack.cover is not None:
         yield from _innermost(attack.cover)
 
 
