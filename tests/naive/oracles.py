@@ -120,7 +120,7 @@ def hardened_round(
     }  # fmt: skip
     n, kinds = len(ids), set_to["evidence"].split("+")
     rows = [[float(u) for u in row] for row in U]
-    state = {"reputation": {}, "memory": {}, "seen": {}, "probation": {}, "age": 0, **state}
+    state = {"reputation": {}, "memory": {kind: {} for kind in kinds}, "seen": {}, "probation": {}, "age": 0, **state}
     probation = dict(state["probation"])
     if set_to["probation"] and state["age"] >= set_to["probation"]:
         probation |= {client: set_to["probation"] for client in ids if client not in state["seen"]}
@@ -148,24 +148,28 @@ def hardened_round(
             now[kind].append(said[kind])
     least = {kind: 0.08 * abs(quantile(now[kind], 0.5)) for kind in ("company", "course") if kind in kinds}
     least["flatness"] = 0.02
-    both = {(kind, tail): [tail * score for score in now[kind]] for kind in kinds for tail in TAILS[kind]}
-    for (kind, tail), scores in both.items():  # of which only those that are too high are suspicious
-        usual = quantile(scores, 0.5)
-        found = outlyingness(scores, f / n, least.get(kind, 0.0))
-        at, far = max(range(n), key=found.__getitem__), min(range(n), key=found.__getitem__)
-        if found[far] < -2:  # the score that is two deviations on the good side, by the line through two others
-            per_deviation = (scores[at] - scores[far]) / (found[at] - found[far])
-            good = scores[far] + (-2 - found[far]) * per_deviation
-            scores[:] = [good if z < -2 else score for z, score in zip(found, scores, strict=True)]
+    for kind in kinds:
+        usual = quantile(now[kind], 0.5)
+        for tail in TAILS[kind] if len(TAILS[kind]) == 1 else ():
+            found = outlyingness([tail * score for score in now[kind]], f / n, least.get(kind, 0.0))
+            at, far = max(range(n), key=found.__getitem__), min(range(n), key=found.__getitem__)
+            if found[far] < -2:  # the score that is two deviations on the good side, by the line through two others
+                per_deviation = (now[kind][at] - now[kind][far]) / (found[at] - found[far])
+                good = now[kind][far] + (-2 - found[far]) * per_deviation
+                now[kind] = [good if z < -2 else score for z, score in zip(found, now[kind], strict=True)]
         for i in range(n):
             t = state["seen"].get(ids[i], 0)
             beta = min(set_to["memory"], t / (t + 1))
-            scores[i] = beta * state["memory"].get((kind, tail), {}).get(ids[i], 0.0) + (1 - beta) * (scores[i] - usual)
+            now[kind][i] = beta * state["memory"][kind].get(ids[i], 0.0) + (1 - beta) * (now[kind][i] - usual)
 
     wider = 1 + 25 / n if n <= 6 or n >= 17 else 2.5 if n >= 10 else 1 + 150 / n**2
     guilt: dict[str, float] = {}
     for k in range(1, f + 1):  # as many as there can be who are all beyond the cut if they are the malicious ones
-        deviations = [outlyingness(scores, k / n, least.get(kind, 0.0)) for (kind, _), scores in both.items()]
+        deviations = [
+            outlyingness([tail * score for score in now[kind]], k / n, least.get(kind, 0.0))
+            for kind, tails in TAILS.items()
+            for tail in (tails if kind in kinds else ())
+        ]
         suspicion = []
         for i in range(n):
             own = [found[i] for found in deviations]
@@ -188,10 +192,7 @@ def hardened_round(
             probation[client] -= 1
     after = {
         "reputation": reputation,
-        "memory": {
-            side: {**state["memory"].get(side, {}), **dict(zip(ids, scores, strict=True))}
-            for side, scores in both.items()
-        },
+        "memory": {kind: {**state["memory"][kind], **dict(zip(ids, now[kind], strict=True))} for kind in kinds},
         "seen": {**state["seen"], **{client: state["seen"].get(client, 0) + 1 for client in ids}},
         "probation": {client: left for client, left in probation.items() if left > 0},
         "age": state["age"] + 1,

@@ -10,25 +10,22 @@ import numpy as np
 from tesseract_fl.reputation.evidence import honest, rank, without_credit
 from tesseract_fl.types import Bools, Cohort, Float64s, Ints
 
-# What is suspicious: the kind of evidence, and −1 for scores that are too low, +1 for scores that are too high.
-SIDES: dict[str, tuple[str, int]] = {
-    "agreement": ("agreement", -1),
-    "company": ("company", +1),
-    "flip_low": ("flip", -1),
-    "flip_high": ("flip", +1),
-    "length": ("length", +1),
-    "flatness": ("flatness", +1),
-    "course_low": ("course", -1),
-    "course_high": ("course", +1),
+# Each kind of evidence with its suspicious tails: −1 for scores that are too low, +1 for scores that are too high.
+TAILS: dict[str, tuple[int, ...]] = {
+    "agreement": (-1,),
+    "company": (+1,),
+    "flip": (-1, +1),
+    "length": (+1,),
+    "flatness": (+1,),
+    "course": (-1, +1),
 }
-KINDS = tuple(dict.fromkeys(kind for kind, _ in SIDES.values()))
 
 # Where all others are alike, a client with more data, or less, or akin to another, would stand out for next to nothing.
 # So a deviation of company or course is at least this part of its median, and of flatness, a logarithm, this much.
 ALIKE = 0.08
 AS_FLAT = 0.02
 
-Scores = dict[str, Float64s]  # for each kind of evidence, or each side of it, a score of every client
+Scores = dict[str, Float64s]  # for each kind of evidence a score of every client
 
 
 def least_deviations(now: Scores) -> dict[str, float]:
@@ -37,15 +34,13 @@ def least_deviations(now: Scores) -> dict[str, float]:
 
 
 def relative(now: Scores, share: float, least: Mapping[str, float]) -> Scores:
-    """Scores from the median of their round, for each side of a kind without credit for the other one.
-
-    Else a round too far on one side would pay for many on the other.
-    """
-    return {
-        side: tail * without_credit(tail * now[kind], share, least.get(kind, 0.0)) - np.median(now[kind])
-        for side, (kind, tail) in SIDES.items()
-        if kind in now
-    }
+    """Scores from the median of their round; of kinds with one tail, without credit for the other side."""
+    found = {}
+    for kind, scores in now.items():
+        tail, *other = TAILS[kind]
+        counted = scores if other else tail * without_credit(tail * scores, share, least.get(kind, 0.0))
+        found[kind] = counted - np.median(scores)
+    return found
 
 
 def remembered(now: Scores, before: Scores, seen: Ints, memory: float) -> Scores:
@@ -54,12 +49,13 @@ def remembered(now: Scores, before: Scores, seen: Ints, memory: float) -> Scores
     Now is relative to the median: what is remembered of clients that took part in different rounds can be compared.
     """
     beta = np.minimum(memory, seen / (seen + 1))
-    return {side: beta * before[side] + (1 - beta) * now[side] for side in now}
+    return {kind: beta * before[kind] + (1 - beta) * now[kind] for kind in now}
 
 
 class Found(NamedTuple):
-    """How far each client is out: on every side (sides × n), on all together, and how guilty it is."""
+    """How far each client is out: in every tail of every kind (tails × n), in all together, and how guilty it is."""
 
+    tails: list[tuple[str, int]]
     deviations: Float64s
     suspicion: Float64s
     guilt: Float64s
@@ -84,10 +80,10 @@ def found(
     Of who has not been `long_known` the largest deviation counts, of the others all: in the first rounds whole classes
     of honest clients stand out in several ways at once, and then no more.
     """
-    n, sides = cohort.n, [SIDES[side] for side in scores]
-    values = np.stack([tail * found for (_, tail), found in zip(sides, scores.values(), strict=True)])
+    n, tails = cohort.n, [(kind, tail) for kind in scores for tail in TAILS[kind]]
+    values = np.stack([tail * scores[kind] for kind, tail in tails])
     shares = np.maximum(np.arange(f + 1), min(f, 1)) / n
-    usual = [honest(row, shares, least.get(kind, 0.0)) for row, (kind, _) in zip(values, sides, strict=True)]
+    usual = [honest(row, shares, least.get(kind, 0.0)) for row, (kind, _) in zip(values, tails, strict=True)]
     middles, widths = np.stack(usual, axis=1)
     for k in range(f, -1, -1):
         deviations = (values - middles[:, [k]]) / widths[:, [k]]
@@ -97,11 +93,11 @@ def found(
             break
     guilt, suspects = np.zeros(n), rank(suspicion, cohort)[n - k :]
     guilt[suspects] = np.minimum(1.0, f / 4 / max(k, 1) + suspicion[suspects] / edge - 1)
-    return Found(deviations, suspicion, guilt)
+    return Found(tails, deviations, suspicion, guilt)
 
 
 def joint(deviations: Float64s) -> Float64s:
-    """√Σ max(0, ·)² over all sides."""
+    """√Σ max(0, ·)² over all tails."""
     together: Float64s = np.sqrt(np.square(np.maximum(deviations, 0.0)).sum(axis=0))
     return together
 
@@ -122,16 +118,16 @@ def leeway(n: int, k: int) -> float:
 
 def reasons(found: Found, scores: Scores) -> list[str]:
     """For a person: what stood out most about each suspect, and what else did where all of it counted."""
-    told, sides = [""] * len(found.guilt), list(scores)
+    told = [""] * len(found.guilt)
     for i in np.flatnonzero(found.suspects):
         deviations, suspicion = found.deviations[:, i], found.suspicion[i]
         worst, *others = np.argsort(-deviations)
-        kind, tail = SIDES[sides[worst]]
-        where = "above" if tail > 0 else "below"
-        also = " and ".join(SIDES[sides[other]][0] for other in others[:2] if deviations[other] > 0)
+        kind, tail = found.tails[worst]
+        side = "above" if tail > 0 else "below"
+        also = " and ".join(found.tails[other][0] for other in others[:2] if deviations[other] > 0)
         told[i] = (
-            f"{kind} {scores[sides[worst]][i]:+.3g} from the median: "
-            f"{deviations[worst]:.1f} deviations {where} the honest middle"
+            f"{kind} {scores[kind][i]:+.3g} from the median: "
+            f"{deviations[worst]:.1f} deviations {side} the honest middle"
             + (f"; with {also} {suspicion:.1f}" if suspicion > deviations[worst] else "")
         )
     return told

@@ -35,9 +35,8 @@ class HardenedState(State):
     """What is remembered of every client ever seen, and where the model went.
 
     `direction`: the sign of the last global update. `course`: the mean of the last ones, later ones counting more.
-    `memory`: per side of a kind of evidence, each client's smoothed score, relative to the medians of its rounds.
-    `seen`: in how many rounds a client took part. `probation`: how many rounds are left to those who came late.
-    `age`: rounds so far.
+    `memory`: per kind of evidence, each client's smoothed score, relative to the medians of its rounds. `seen`: in how
+    many rounds a client took part. `probation`: how many rounds are left to those who came late. `age`: rounds so far.
     """
 
     direction: npt.NDArray[np.int8]
@@ -58,11 +57,11 @@ class Hardened(HonestMajority, WeightingRule[HardenedState]):
     k_i = √ Σ_{l≠i} max(0, cos_il)²,  p_i = Σ_j u_ij²·[sign(u_ij) ≠ s_j] / ‖u_i‖²
     ℓ_i = log(‖u_i‖ / median‖u‖),  between ± log 1000,  φ_i = log(‖u_i‖₁ / ‖u_i‖)
     c_i = ⟨u_i, m⟩/(‖u_i‖‖m‖),  m ← β·m + (1 − β)·g  after every round
-    suspicious sides: a low, k, ℓ and φ high, p and c both; what is far on the other side of one counts for it as 2
-        robust deviations from the honest middle
-    ā_i ← β_i·ā_i + (1 − β_i)·(a_i − median a),  β_i = min(β, seen_i/(seen_i + 1)),  likewise for every other side
-    z_i(k): by how many robust deviations (`evidence.honest`) that is out on its side, if k clients are malicious
-    Z_i(k) = √Σ max(0, z_i(k))² over all sides,  while seen_i < 1/(1 − β) it is max z_i(k)
+    a_i, k_i, ℓ_i and φ_i count as at most 2 robust deviations from the honest middle on their good side
+    ā_i ← β_i·ā_i + (1 − β_i)·(a_i − median a),  β_i = min(β, seen_i/(seen_i + 1)),  k̄_i, p̄_i, ℓ̄_i, φ̄_i, c̄_i likewise
+    z_i(k): by how many robust deviations (`evidence.honest`) ā_i is too low, k̄_i, ℓ̄_i, φ̄_i too high, p̄_i, c̄_i either,
+        if k clients are malicious
+    Z_i(k) = √Σ max(0, z_i(k))² over all kinds and sides,  while seen_i < 1/(1 − β) it is max z_i(k)
     suspects: the k of largest Z(k), for the largest k ≤ f for which that is above κ·λ(n, k) for all of them
     λ(n, k) = (1 + min(25/n, 1.5·max(1, (10/n)²)))·max(1, ¾/(1 − k/n))
     RS_i ← min(0, μ·RS_i + ρ − guilt_i),  guilt_i = min(1, ¼·f/k + Z_i(k)/(κ·λ(n, k)) − 1)  for suspects,
@@ -113,9 +112,9 @@ class Hardened(HonestMajority, WeightingRule[HardenedState]):
                 f"{self.cut}, {self.reach} and {self.probation}"
             )
         for kind in self.kinds:
-            if kind not in suspicion.KINDS:
+            if kind not in suspicion.TAILS:
                 raise ConfigError(
-                    f"hardened: evidence must be made of {', '.join(suspicion.KINDS)}, joined by +, got {kind!r}"
+                    f"hardened: evidence must be made of {', '.join(suspicion.TAILS)}, joined by +, got {kind!r}"
                 )
         if len(set(self.kinds)) < len(self.kinds):
             raise ConfigError(f"hardened: evidence counts once, got {self.evidence!r}")
@@ -161,9 +160,8 @@ class Hardened(HonestMajority, WeightingRule[HardenedState]):
         now = self._scores(gram, of_each, cohort, state)
         least = suspicion.least_deviations(now)
         seen = np.array([state.seen.get(client, 0) for client in cohort.ids])
-        relative = suspicion.relative(now, f / cohort.n, least)
-        before = {side: np.array([state.memory.get(side, {}).get(i, 0.0) for i in cohort.ids]) for side in relative}
-        scores = suspicion.remembered(relative, before, seen, self.memory)
+        before = {kind: np.array([state.memory.get(kind, {}).get(i, 0.0) for i in cohort.ids]) for kind in now}
+        scores = suspicion.remembered(suspicion.relative(now, f / cohort.n, least), before, seen, self.memory)
         long_known = seen * (1 - self.memory) >= 1 - 1e-9
         found = suspicion.found(scores, least, f, cohort, long_known=long_known, cut=self.cut)
         judged = self._judged(scores, found.guilt, cohort, state)
@@ -173,7 +171,7 @@ class Hardened(HonestMajority, WeightingRule[HardenedState]):
         report = {
             "share": share.tolist(),
             "flip_score": of_each[0].tolist(),
-            **{side: values.tolist() for side, values in scores.items()},
+            **{kind: values.tolist() for kind, values in scores.items()},
             "suspicion": found.suspicion.tolist(),
             "penalised": found.suspects.tolist(),
             "reputation": score.of(judged.reputation, cohort).tolist(),
@@ -227,8 +225,8 @@ class Hardened(HonestMajority, WeightingRule[HardenedState]):
     ) -> HardenedState:
         reputation = score.judge(state.reputation, cohort, guilt, reward=self.redemption, decay=self.decay, highest=0.0)
         memory = {
-            side: {**state.memory.get(side, {}), **dict(zip(cohort.ids, values.tolist(), strict=True))}
-            for side, values in scores.items()
+            kind: {**state.memory.get(kind, {}), **dict(zip(cohort.ids, values.tolist(), strict=True))}
+            for kind, values in scores.items()
         }
         seen = {**state.seen, **{client: state.seen.get(client, 0) + 1 for client in cohort.ids}}
         passed = {client for client, blame in zip(cohort.ids, guilt, strict=True) if not blame}

@@ -18,7 +18,7 @@ REVISED = {
     "centred_clipping": 1,
     "dnc": 2,
     "foolsgold": 1,
-    "hardened": 9,
+    "hardened": 8,
     "norm_clipping": 1,
     "resnet18": 1,
 }
