@@ -242,6 +242,17 @@ def test_the_filter_leaves_out_the_lowest_reputations_and_lets_another_rule_aggr
     assert out.report["kept"] == [False, False] + [True] * 8
 
 
+def test_a_second_update_is_no_offence_of_a_client_that_was_filtered_out_either() -> None:
+    rule = ReputationFilter(f=1, inner=Tesseract(f=1))
+    matrix = np.random.default_rng(0).normal(size=(6, 40))
+    once = rule.aggregate(updates(matrix), rule.init(40))
+    assert once.weights is not None
+    (out,) = np.flatnonzero(once.weights == 0)
+    second = Rejection(f"client-{out}", "duplicate_id", "sent twice")
+    twice = rule.aggregate(updates(matrix, rejected=(second,)), rule.init(40))
+    assert twice.state.inner.reputation == once.state.inner.reputation
+
+
 def test_the_filter_checks_what_remains_for_the_inner_rule() -> None:
     ReputationFilter(f=1, inner=Tesseract(f=1)).check(4)
     with pytest.raises(PreconditionError, match="n = 2"):
